@@ -1,1 +1,1 @@
-"""Where prompts of one namespace part, and whether what follows is the same again. Standard library, no text kept."""
+"""Finds where a namespace's prompts diverge and agree again. Standard library, no text. Start with `analysing.py`."""

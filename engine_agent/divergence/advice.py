@@ -1,4 +1,4 @@
-"""What to tell somebody about a part that varies, in one sentence or two."""
+"""Advice on a part that varies, in one or two sentences."""
 
 from engine_agent.divergence.findings import Finding
 
@@ -14,7 +14,7 @@ def advice(finding: Finding, looks_like: str | None = None) -> str:
 
 
 def values(finding: Finding) -> str:
-    """How often what varies is the same after all."""
+    """Describe how many values the part has."""
     if finding.distinct >= finding.seen:
         return f"another value in each of {finding.seen:,}"
     return f"{finding.distinct:,} values in {finding.seen:,}"

@@ -1,7 +1,7 @@
-"""Finds what varies inside prompts that are otherwise the same, one part after the other from the beginning.
+"""Finds the parts that vary inside prompts that are otherwise the same, one part after the other from the beginning.
 
-Each part found is thought moved to the prompt's end, and what follows is looked at as if it had always been there. A
-part counts only when the cache would serve more that way: what differs because it is another question costs nothing.
+Each part found is treated as moved to the prompt's end, and the analysis continues as if it had always been there. A
+part counts only if the cache would then serve more: a difference because of another question costs nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,22 +17,22 @@ from engine_agent.divergence.realigning import ANCHOR_TOKENS, Realigned, realign
 from engine_agent.divergence.reuse import BLOCK_TOKENS, best_matches, hit_tokens
 
 MOST_FINDINGS = 8
-MOST_LOOKS = 96  # at branchings, in all
-MOST_AT_ONCE = 16  # branchings, those of most prompts
-MOST_TOGETHER = 4  # parts that only pay when all of them are moved
-LEAST_GAIN = 0.01  # of all tokens
+MOST_LOOKS = 96  # branchings that an analysis looks at, in total
+MOST_AT_ONCE = 16  # branchings that one round looks at: those with the most prompts
+MOST_TOGETHER = 4  # parts that are moved together, if only all of them together pay
+LEAST_GAIN = 0.01  # the share of all tokens that moving a part must gain
 BUCKETS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     marks: bytes
-    is_whole: bool = True  # else it is only the prompt's head
+    is_whole: bool = True  # False: the marks are only the prompt's head
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A part thought moved: what was found, and how things are after it."""
+    """A part that is treated as moved: the realignment, and the lines before and after."""
 
     found: Realigned
     before: Sequence[Line]
@@ -46,7 +46,7 @@ def analyse(
     block_tokens: int = BLOCK_TOKENS,
     most_looks: int = MOST_LOOKS,
 ) -> Analysis:
-    """Of prompts in the order in which they came. What it takes is bounded by how often it may look."""
+    """Analyse prompts in the order of their arrival. `most_looks` limits the work."""
     return _Analysing(samples, shingle, block_tokens, most_looks).run()
 
 
@@ -71,7 +71,7 @@ class _Analysing:
         )
 
     def _mending(self, hits: int) -> list[_Step]:
-        """The next parts to move, most often one: of what pays, that which gives most for the least that is moved."""
+        """Return the next parts to move, usually one: those with the largest gain above the number of moved tokens."""
         found: list[tuple[int, list[_Step]]] = []
         for branching in branchings([line.kept for line in self._lines])[:MOST_AT_ONCE]:
             if (branching.depth, branching.members) not in self._vain and self._looks_left > 0:
@@ -86,7 +86,7 @@ class _Analysing:
         return self._hits(steps[-1].after) - hits - moved
 
     def _paying(self, branching: Branching, hits: int) -> list[_Step]:
-        """What is to move from here on until it pays, or nothing."""
+        """Return the parts to move from this branching on until moving them pays, or none."""
         steps: list[_Step] = []
         lines, at = self._lines, branching
         while len(steps) < MOST_TOGETHER and (step := self._step(lines, at)) is not None:
@@ -110,7 +110,7 @@ class _Analysing:
         ]
         return _Step(found, lines, after)
 
-    # What is told of it
+    # Findings
 
     def _finding(self, step: _Step, hits: int, then: int) -> Finding:
         start, until = step.found.start, step.found.until
@@ -141,8 +141,9 @@ class _Analysing:
         )
 
     def _spans(self, step: _Step) -> Iterator[Span]:
-        """Where it stands in the prompts as they came. The marks right behind a change are of it, though what they
-        stand for has not changed."""
+        """Yield the part's place in each original prompt. Exclude the marks right behind a change: they depend on the
+        tokens before them, but stand for unchanged ones.
+        """
         for one, place in step.found.until.items():
             line, start = step.before[one], step.found.start
             first = line.place(start)
@@ -150,7 +151,7 @@ class _Analysing:
             yield Span(one, first, max(first, last - self._smear))
 
     def _partings(self) -> Iterator[Parting]:
-        """Where matches end, in stretches of about equal length by which none is lost."""
+        """Yield the share of prompts with a match that ends in each stretch. Equal stretches cover all ends."""
         ends = [best for best in best_matches([line.kept for line in self._lines]) if best >= 0]
         longest = max((count(line.marks) for line in self._lines), default=0)
         width = max(1, -(-longest // BUCKETS))
@@ -166,7 +167,7 @@ class _Analysing:
 
 
 def _next_of(lines: Sequence[Line], found: Realigned) -> Branching | None:
-    """Where most of those that agree again part the next time."""
+    """Return the next branching of most of the prompts that agree again."""
     inside = found.until.keys()
     following = (
         one
@@ -177,12 +178,12 @@ def _next_of(lines: Sequence[Line], found: Realigned) -> Branching | None:
 
 
 def _around(kept: Sequence[bytes], found: Realigned) -> str:
-    """The same for the same prompts, whoever sampled them."""
+    """Return a digest of the part's surroundings, equal for the same prompts in any sample."""
     one, place = next(iter(found.until.items()))
     before = cut(kept[one], max(0, found.start - ANCHOR_TOKENS), found.start)
     return sha256(before + b"|" + cut(kept[one], place, place + ANCHOR_TOKENS)).hexdigest()[:16]
 
 
 def without_spans(analysis: Analysis) -> Analysis:
-    """For those who only count."""
+    """Return the analysis without the spans, for readers that only need the figures."""
     return replace(analysis, findings=tuple(replace(one, spans=()) for one in analysis.findings))

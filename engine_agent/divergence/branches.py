@@ -1,4 +1,4 @@
-"""Where prompts part: the branchings of the tree that their beginnings make."""
+"""Finds where prompts diverge: the branchings in the tree of their prefixes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from engine_agent.divergence.marks import common
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    depth: int  # so many marks they have in common
-    members: tuple[int, ...]  # the prompts that come by here, by their places, in order
+    depth: int  # marks that all members have in common
+    members: tuple[int, ...]  # the prompts that pass here, by index, sorted
 
 
 def branchings(prompts: Sequence[bytes]) -> list[Branching]:
-    """Those of most prompts first, and of as many the one nearest the beginning."""
+    """Return the branchings: those with the most prompts first, and of as many the one nearest the beginning."""
     order = sorted(range(len(prompts)), key=prompts.__getitem__)
     shared = [common(prompts[a], prompts[b]) for a, b in pairwise(order)]
     found = [Branching(depth, tuple(sorted(order[low:high]))) for depth, low, high in _stretches(shared)]
@@ -22,9 +22,9 @@ def branchings(prompts: Sequence[bytes]) -> list[Branching]:
 
 
 def _stretches(shared: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(depth, from, until) of every stretch of neighbours that have `depth` in common and no more as a whole."""
+    """Return (depth, from, until) of every longest run of neighbours that have exactly `depth` in common."""
     found: list[tuple[int, int, int]] = []
-    open_: list[tuple[int, int]] = []  # (depth, from), ever deeper
+    open_: list[tuple[int, int]] = []  # (depth, from), with rising depth
     for place, depth in enumerate([*shared, -1]):
         low = place
         while open_ and open_[-1][0] > depth:

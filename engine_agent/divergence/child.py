@@ -1,6 +1,6 @@
-"""The look at one sample, in a process of its own: marks come in, what was found goes out as JSON.
+"""Analyses one sample in a separate process: reads marks from stdin, and writes the findings as JSON.
 
-It takes a second of a core at most times, which a process that serves others has not to spare.
+It usually takes a second of a core, which a process that serves requests cannot spare.
 """
 
 import json

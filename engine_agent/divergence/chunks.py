@@ -1,4 +1,4 @@
-"""Text in pieces about as long as tokens, where no tokenizer is at hand."""
+"""Splits text into pieces about as long as tokens, for use without a tokenizer."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ Places = Sequence[tuple[int, int]]
 
 
 def chunk_places(text: str, most: int) -> list[tuple[int, int]]:
-    """From, until; of no more than `most`."""
+    """Return (from, until) of the first pieces, at most `most`."""
     found: list[tuple[int, int]] = []
     for match in _CHUNK.finditer(text):
         if len(found) == most:

@@ -1,11 +1,11 @@
-"""What comes of looking at prompts: the parts that vary inside what is otherwise the same, and what they cost."""
+"""The results of an analysis: the parts that vary inside prompts that are otherwise the same, and their cost."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """In one prompt: from, until, in tokens."""
+    """A stretch of one prompt: from, until, in tokens."""
 
     prompt: int
     start: int
@@ -14,23 +14,23 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    place: str  # the same in other samples of the same prompts: a digest of what stands around it
-    token: int  # where it begins, mostly
-    length_tokens: int  # how long it is, mostly
+    place: str  # a digest of its surroundings, the same in other samples of the same prompts
+    token: int  # the median beginning
+    length_tokens: int  # the median length
     longest_tokens: int
-    share: float  # of all prompts: those that differ from all before them first here
-    recurs: float  # of those: in which what follows is the same again as in one before
-    recurring_tokens: int  # how much is the same again, mostly
-    distinct: int  # so many values were seen, in so many prompts
+    share: float  # share of prompts whose first difference from all earlier ones is here
+    recurs: float  # share of those prompts that then agree with an earlier one again
+    recurring_tokens: int  # median number of tokens for which they agree again
+    distinct: int  # different values, in `seen` prompts
     seen: int
-    hit_ratio_now: float  # with everything before it mended
+    hit_ratio_now: float  # if all earlier findings were moved to the end
     hit_ratio_then: float
     spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Prompts whose match with those before them ended between `token` and `until`."""
+    """The share of prompts whose best match with an earlier one ended between `token` and `until`."""
 
     token: int
     until: int
@@ -40,8 +40,8 @@ class Parting:
 @dataclass(frozen=True, slots=True)
 class Analysis:
     prompts: int
-    tokens: int  # of what was looked at
+    tokens: int  # total tokens of the analysed prompts
     hit_ratio_now: float
-    hit_ratio_then: float  # with everything found mended
+    hit_ratio_then: float  # if all findings were moved to the end
     findings: tuple[Finding, ...]
-    partings: tuple[Parting, ...]  # of all prompts but the first, also of those that are as they should be
+    partings: tuple[Parting, ...]  # cover all prompts except the first, including those without a finding

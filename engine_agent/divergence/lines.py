@@ -1,4 +1,4 @@
-"""A prompt on which something is moved to its end: what is left of it in its place, and where that once was."""
+"""A prompt with parts moved to its end: the pieces that stay in place, and where they originally were."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from engine_agent.divergence.marks import count, cut
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    marks: bytes  # of the whole, as it came
-    pieces: tuple[tuple[int, int], ...]  # what is kept in its place: from, until
+    marks: bytes  # the marks of the original prompt
+    pieces: tuple[tuple[int, int], ...]  # (from, until) of the pieces that stay in place
     moved: tuple[tuple[int, int], ...] = ()
-    is_whole: bool = True  # its end is the prompt's end, so that something can follow there
+    is_whole: bool = True  # the marks reach the prompt's end, so that moved parts can follow
 
     @property
     def kept(self) -> bytes:
@@ -18,12 +18,12 @@ class Line:
 
     @property
     def mended(self) -> bytes:
-        """As it would be sent."""
+        """Return the prompt with the moved parts at its end."""
         moved = self.moved if self.is_whole else ()
         return self.kept + b"".join(cut(self.marks, start, stop) for start, stop in moved)
 
     def place(self, index: int) -> int:
-        """Where in the whole the mark is that is kept at `index`."""
+        """Return the original position of the mark at `index` of `kept`."""
         for start, stop in self.pieces:
             if index < stop - start:
                 return start + index
@@ -36,7 +36,7 @@ def line_of(marks: bytes, *, is_whole: bool = True) -> Line:
 
 
 def line_without(line: Line, start: int, stop: int) -> Line:
-    """What is kept from `start` until `stop` goes to the end."""
+    """Move the part of `kept` from `start` until `stop` to the end."""
     kept: list[tuple[int, int]] = []
     moved: list[tuple[int, int]] = []
     passed = 0

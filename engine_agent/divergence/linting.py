@@ -1,4 +1,4 @@
-"""The same look at prompts that somebody shows us: where in the text something varies, and what it looks like."""
+"""Analyses prompts that a user provides: where their text varies, and what the varying text looks like."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from engine_agent.divergence.findings import Finding, Span
 from engine_agent.divergence.looks import NUMBER, look_at, looks
 from engine_agent.divergence.prompt_texts import PromptText, shown_line
 
-MOST_TOKENS = 4_096  # of one prompt that are looked at
+MOST_TOKENS = 4_096  # analysed per prompt
 MOST_EXCERPTS = 3
-MOST_SUSPECTS = 10  # of one prompt
+MOST_SUSPECTS = 10  # reported per prompt
 EXCERPT_CHARACTERS = 160
 CONTEXT_CHARACTERS = 40
-Tokenise = Callable[[str, int], list[tuple[int, int]]]  # a text's tokens: from, until; no more than so many
+Tokenise = Callable[[str, int], list[tuple[int, int]]]  # a text → (from, until) of its tokens, at most so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Excerpt:
     """A place in one of the prompts."""
 
     prompt: int  # from 1
-    where: str  # which part of it
-    line: int  # of that part, from 1
+    where: str  # the name of the prompt's part
+    line: int  # within that part, from 1
     column: int
     before: str
     text: str
@@ -41,7 +41,7 @@ class LintFinding:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What looks as if it were another one the next time, though nothing here proves it."""
+    """A text that probably differs in the next prompt, although these prompts do not show it."""
 
     token: int
     looks_like: str
@@ -65,7 +65,7 @@ def lint(
     most_looks: int = MOST_LOOKS,
     most_tokens: int = MOST_TOKENS,
 ) -> Lint:
-    """Of prompts in the order in which they are sent."""
+    """Lint prompts, in the order in which they are sent."""
     places = [tokenise(one.text, most_tokens) for one in prompts]
     samples = [
         Sample(chunk_marks(one.text, at), is_whole=len(at) < most_tokens)
@@ -110,7 +110,7 @@ def _excerpt(number: int, prompt: PromptText, start: int, stop: int) -> Excerpt:
 
 
 def _suspects(prompts: Sequence[PromptText], places: Sequence[Sequence[tuple[int, int]]]) -> Iterator[Suspect]:
-    """In the first half of the first prompt: near its end it does no harm."""
+    """Yield suspects in the first half of the first prompt: near its end they do no harm."""
     for number, (prompt, at) in enumerate(zip(prompts[:1], places, strict=False)):
         found = 0
         for look in looks(prompt.text[: (at[-1][1] if at else 0) // 2]):

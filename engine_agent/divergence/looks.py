@@ -1,4 +1,4 @@
-"""What a piece of text looks like that is another one in each prompt: a guess, by its form."""
+"""Guesses from its form what kind of text differs between prompts: a date, an id, a number."""
 
 import re
 from collections.abc import Iterator
@@ -36,14 +36,14 @@ class Look:
 
 
 def looks(text: str) -> Iterator[Look]:
-    """Everything in a text that has such a form, from its beginning on."""
+    """Yield everything in a text that has such a form, from the beginning on."""
     for match in _PATTERN.finditer(text):
         name, _ = _FORMS[int((match.lastgroup or "form0").removeprefix("form"))]
         yield Look(name, *match.span())
 
 
 def look_at(text: str, start: int, stop: int, *, around: int = 120) -> Look | None:
-    """What stands here as a whole: of a time of which only the seconds differ, the time."""
+    """Return the whole value at this place: if only the seconds of a time differ, the time."""
     low, high = max(0, start - around), stop + around
     found = (Look(one.name, one.start + low, one.stop + low) for one in looks(text[low:high]))
     touching = [one for one in found if one.start < max(stop, start + 1) and one.stop > start]

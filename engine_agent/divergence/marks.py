@@ -1,18 +1,18 @@
-"""What is kept of a prompt: one keyed mark of four bytes for each of its tokens, side by side in a string of bytes.
+"""Represents a prompt as keyed marks: four bytes for each of its tokens, concatenated.
 
-A mark is of its token and the few before it, so that equal marks mean equal places, and how often a mark occurs tells
-little of how often a token does. Without the key it tells nothing at all.
+A mark covers its token and the few before it, so that equal marks mean equal places, and the frequency of a mark
+reveals little about that of a token. Without the key it reveals nothing at all.
 """
 
 from hashlib import blake2b
 
 MARK_BYTES = TOKEN_BYTES = 4
-SHINGLE_TOKENS = 4  # what one mark is of: itself and the three before it
+SHINGLE_TOKENS = 4  # the tokens that one mark covers: its own and the three before it
 _PURPOSE = b"luminet prompts"
 
 
 def marks_of(packed: bytes, key: bytes, *, shingle: int = SHINGLE_TOKENS) -> bytes:
-    """Of tokens as little-endian uint32, one after the other."""
+    """Return the marks of tokens, which are consecutive little-endian uint32."""
     keyed = blake2b(digest_size=MARK_BYTES, key=key[:64], person=_PURPOSE)
     padded, width = bytes((shingle - 1) * TOKEN_BYTES) + packed, shingle * TOKEN_BYTES
     marks: list[bytes] = []
@@ -32,9 +32,9 @@ def cut(marks: bytes, start: int, stop: int) -> bytes:
 
 
 def common(one: bytes, other: bytes) -> int:
-    """How many marks two strings have in common from their beginning on."""
+    """Return how many marks two strings have in common at their beginning."""
     low, high = 0, min(len(one), len(other)) // MARK_BYTES
-    while low < high:  # most part soon, so that whoever looks far first looks at much for nothing
+    while low < high:  # most prompts diverge early: comparing long stretches first would waste work
         middle = min(high, max(low * 2, low + 8))
         if one[low * MARK_BYTES : middle * MARK_BYTES] == other[low * MARK_BYTES : middle * MARK_BYTES]:
             low = middle
@@ -44,7 +44,7 @@ def common(one: bytes, other: bytes) -> int:
 
 
 def _parting(one: bytes, other: bytes, low: int, high: int) -> int:
-    """They part somewhere in this stretch; so many marks of it agree before."""
+    """Return how many marks agree before the difference in this stretch."""
     return next(
         place - low
         for place in range(low, high)

@@ -1,4 +1,4 @@
-"""Prompts as people have them, as text: bodies of the OpenAI API, lists and lines of those, or the text itself."""
+"""Reads prompts from text: bodies of the OpenAI API, lists and lines of those, or the prompt itself."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,22 +7,22 @@ from typing import Any
 
 
 class NoPrompt(Exception):
-    """Nothing that a prompt could be read from; says what was found."""
+    """The input has no prompt; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptText:
     text: str
-    parts: tuple[tuple[int, str], ...]  # where each begins, and what it is called
+    parts: tuple[tuple[int, str], ...]  # where each begins, and its name
 
     def where(self, place: int) -> tuple[str, int]:
-        """In which part, and how many characters into it."""
+        """Return the part at this position, and the offset within it."""
         start, name = max((one for one in self.parts if one[0] <= place), default=self.parts[0])
         return name, place - start
 
 
 def prompts_of_file(content: str) -> list[PromptText]:
-    """One or several: JSON is read as bodies, everything else is one prompt's text. Raises NoPrompt."""
+    """Return the prompts of a file: JSON is read as bodies, all else is one prompt's text. Raise NoPrompt."""
     told = _json(content)
     if told is None:
         lines = [_json(line) for line in content.splitlines() if line.strip()]
@@ -35,7 +35,7 @@ def prompts_of_file(content: str) -> list[PromptText]:
 
 
 def prompt_of(told: Any) -> PromptText:
-    """Raises NoPrompt."""
+    """Raise NoPrompt if the value has no prompt."""
     if isinstance(told, str):
         return PromptText(told, ((0, "text"),))
     if isinstance(told, list):
@@ -48,7 +48,7 @@ def prompt_of(told: Any) -> PromptText:
 
 
 def _parts(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(name, what a template puts before it, content), in the order in which templates render them."""
+    """Yield (name, what a template puts before it, content), in the order in which templates render them."""
     if body.get("tools"):
         yield "tools", "", json.dumps(body["tools"], ensure_ascii=False)
     for number, message in enumerate(body["messages"]):
@@ -85,7 +85,7 @@ def _is_message(told: Any) -> bool:
 
 
 def _json(text: str) -> Any:
-    """None: it is none, or nothing that a body could be."""
+    """Return the object or list in a JSON text, or None if it has neither."""
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
@@ -94,6 +94,6 @@ def _json(text: str) -> Any:
 
 
 def shown_line(text: str, place: int) -> tuple[int, int]:
-    """Line and column, from 1."""
+    """Return line and column, from 1."""
     before = text[:place]
     return before.count("\n") + 1, place - (before.rfind("\n") + 1) + 1

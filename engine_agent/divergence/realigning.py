@@ -1,4 +1,4 @@
-"""Whether prompts that part agree again, and from where on: by what most of them have in common, wherever it lies."""
+"""Finds where prompts that diverged agree again: at a stretch that most of them have, wherever it is."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from engine_agent.divergence.branches import Branching
 from engine_agent.divergence.marks import MARK_BYTES, count
 
-ANCHOR_TOKENS = 8  # so many marks in a row are no chance, and no chat template's own
-WINDOW_TOKENS = 1_024  # what varies is no longer
-LEAST_COVERAGE = 0.5  # of those that part
-NEARLY = 0.9  # an earlier anchor is better than one that a few more prompts have
+ANCHOR_TOKENS = 8  # so many equal marks are neither chance nor a chat template's
+WINDOW_TOKENS = 1_024  # the longest part that varies
+LEAST_COVERAGE = 0.5  # the share of the diverging prompts that must have the anchor
+NEARLY = 0.9  # an earlier anchor wins with this share of the prompts that the most frequent one has
 
 
 @dataclass(frozen=True, slots=True)
 class Realigned:
-    """What varies, in each prompt in which something does: from `start` until its own place."""
+    """A part that varies: in each prompt from `start` until the position in `until`."""
 
     start: int
     until: dict[int, int]  # by prompt
@@ -37,7 +37,7 @@ def _window(prompt: bytes, start: int) -> bytes:
 
 
 def _anchor(windows: dict[int, bytes]) -> bytes | None:
-    """The first stretch that nearly as many have as have any; None where fewer than half agree on one."""
+    """Return the first of the stretches that nearly the most prompts have; None if fewer than half have the same."""
     held, places, branches = Counter[bytes](), Counter[bytes](), dict[bytes, bytes | None]()
     for window in windows.values():
         for gram, place in _grams(window).items():
@@ -45,7 +45,7 @@ def _anchor(windows: dict[int, bytes]) -> bytes | None:
             places[gram] += place
             first = window[:MARK_BYTES]
             branches[gram] = first if branches.get(gram, first) == first else None
-    across = {gram: n for gram, n in held.items() if branches[gram] is None}  # else it is of one branch alone
+    across = {gram: n for gram, n in held.items() if branches[gram] is None}  # others belong to one branch only
     most = max(across.values(), default=0)
     if most < max(2, LEAST_COVERAGE * len(windows)):
         return None
@@ -62,13 +62,13 @@ def _grams(window: bytes) -> dict[bytes, int]:
 
 def _place(window: bytes, anchor: bytes) -> int | None:
     at = window.find(anchor)
-    while at > 0 and at % MARK_BYTES:  # a chance between two marks
+    while at > 0 and at % MARK_BYTES:  # a chance match between two marks
         at = window.find(anchor, at + 1)
     return None if at < 0 else at // MARK_BYTES
 
 
 def _drawn_near(prompts: Sequence[bytes], start: int, until: dict[int, int]) -> dict[int, int]:
-    """What all have just before the anchor varies in none of them."""
+    """Move each end back past the marks before the anchor that all prompts share: those do not vary."""
     back = 0
     while all(place - back > start for place in until.values()):
         before = {_mark(prompts[one], place - back - 1) for one, place in until.items()}

@@ -1,4 +1,4 @@
-"""What a prefix cache would have served of prompts that came one after the other: block arithmetic, nothing else."""
+"""Computes what a prefix cache would have served of consecutive prompts, by block arithmetic alone."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ BLOCK_TOKENS = 16
 
 
 def hit_tokens(prompts: Iterable[bytes], block_tokens: int = BLOCK_TOKENS) -> int:
-    """Of all, in full blocks that an earlier one began with too. A cache that keeps everything."""
+    """Return the hits of all prompts: full blocks up to which an earlier prompt was equal. The cache evicts nothing."""
     width = block_tokens * MARK_BYTES
     chains: dict[tuple[int, bytes], int] = {}
     hits = 0
@@ -23,5 +23,5 @@ def hit_tokens(prompts: Iterable[bytes], block_tokens: int = BLOCK_TOKENS) -> in
 
 
 def best_matches(prompts: Sequence[bytes]) -> list[int]:
-    """For each, how many marks the best of those before it begins with too; -1 for the first."""
+    """Return for each prompt how many marks the best earlier one shares with its beginning; -1 for the first."""
     return [max((common(one, other) for other in prompts[:place]), default=-1) for place, one in enumerate(prompts)]

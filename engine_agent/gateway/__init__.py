@@ -1,5 +1,5 @@
-"""The front door: who asks, in which namespace, and which engine answers.
+"""The gateway: authenticates each request, finds its namespace, and forwards it to an engine. Start with `app.py`.
 
-`keys.py` (whose a request is), `route.py`, `scoring.py`, `health.py` and `silence.py` (which engine) are pure;
-`permit.py` asks them again by what is held now. It keeps no state but its last snapshot and engines' bundles.
+`keys.py` (authentication), `route.py`, `scoring.py`, `health.py` and `silence.py` (choice of an engine) are pure;
+`permit.py` repeats their decisions. The gateway stores only its last snapshot and the engines' bundles.
 """

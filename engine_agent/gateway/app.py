@@ -1,4 +1,4 @@
-"""The OpenAI face of a fleet, as an ASGI application: whose request it is, where it may go, and off it goes."""
+"""The gateway's OpenAI API as an ASGI application: authenticates a request, finds its engines, and forwards it."""
 
 import asyncio
 import time
@@ -36,16 +36,16 @@ GENERATING = ("/v1/chat/completions", "/v1/completions")
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What the endpoints share."""
+    """The dependencies that all endpoints share."""
 
     held: Held
-    check: Callable[[], bytes] = field(repr=False)  # what makes a key's digest keyed
+    check: Callable[[], bytes] = field(repr=False)  # returns the key that API keys are digested with
     ways: Ways
     limits: Limits
-    collectors: Iterable[Collector] = ()  # of others in this process, for /metrics
-    scrapers: Scrapers = field(default_factory=Scrapers)  # who may read them
+    collectors: Iterable[Collector] = ()  # registries of other components in this process, for /metrics
+    scrapers: Scrapers = field(default_factory=Scrapers)  # the clients that may read /metrics
     quotas: Quotas = field(default_factory=Quotas)
-    agent: str = ""  # this gateway, among those that share limits
+    agent: str = ""  # this gateway's id, among those that share limits
     clock: Callable[[], float] = time.monotonic
 
     def gateways(self, tables: Tables) -> int:
@@ -74,13 +74,13 @@ class GatewayApp(Application):
         return lambda client: self._uncut(client, path)
 
     def cut(self) -> None:
-        """End every answer in flight now: its client is told that this gateway stopped."""
+        """End every running answer with an error: this gateway stopped."""
         self.stop()
         for limit in tuple(self._in_flight):
             limit.reschedule(asyncio.get_running_loop().time())
 
     async def _uncut(self, client: Client, path: str) -> None:
-        """An answer, until `cut` ends it."""
+        """Answer a generation request, until it ends or `cut` ends it."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._in_flight.add(limit)
@@ -118,7 +118,7 @@ class GatewayApp(Application):
 
     @contextmanager
     def _counted(self, client: Client, tables: Tables, caller: Caller, asked: Asked) -> Iterator[None]:
-        """Within its organisation's limits. Raises ApiError."""
+        """Count the request against its organisation's limits while it runs. Raise ApiError if a limit is reached."""
         door, organisation = self._door, caller.organisation
         tokens = tokens_asked(asked.told, len(asked.body), most=tables.most_context_tokens)
         try:
@@ -146,7 +146,7 @@ class GatewayApp(Application):
             raise revoked()
         if not held.has_snapshot:
             raise not_ready()
-        tables = held.tables  # one state of the world for all of the request
+        tables = held.tables  # one snapshot for the whole request
         caller = self._recognised(client, tables)
         if caller.organisation.limits:
             client.witness = self._telling(tables, caller)
@@ -191,7 +191,7 @@ class GatewayApp(Application):
         return names_served(tables, self._door.ways.engines.standing)
 
     async def _health(self, client: Client) -> None:
-        """Whether requests should come here. Where no engine answers, another gateway's clients fare no better."""
+        """Report healthy even if no engine answers: clients of another gateway would fare no better."""
         held, standing = self._door.held, self._door.ways.engines.standing
         if self._is_stopping:
             raise stopping()
@@ -211,6 +211,6 @@ class GatewayApp(Application):
 
 
 def _once(client: Client) -> str:
-    """An engine takes an id once; a client may well send its own again, and is still answered by it."""
+    """Return an id that the engine has not seen: clients may reuse theirs. The answer carries the client's id."""
     is_its_own = client.headers.get(REQUEST_ID) == client.request_id
     return f"{client.request_id}.{uuid4().hex[:12]}" if is_its_own else client.request_id

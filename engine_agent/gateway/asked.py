@@ -12,21 +12,21 @@ from engine_agent.http.errors import invalid
 from engine_agent.http.extra_body import EXTRA_BODY, merge_extra_body
 from engine_agent.http.strict_json import read_object
 
-LIGHT_BYTES, LIGHT_VALUES, LIGHT_COMMAS = 524_288, 2_000, 30_000  # are read in a millisecond or two
+LIGHT_BYTES, LIGHT_VALUES, LIGHT_COMMAS = 524_288, 2_000, 30_000  # parsed in a millisecond or two
 MOST_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     model: str
-    kv_dtype: str | None  # None: the policy's
+    kv_dtype: str | None  # None: the policy's format
     body: bytes = field(repr=False)
-    told: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what the body says
-    is_light: bool = field(default=False, compare=False)  # little work, however long its texts are
+    told: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)  # the parsed body
+    is_light: bool = field(default=False, compare=False)  # cheap to parse, however long its texts are
 
 
 def is_light(body: bytes) -> bool:
-    """Whether others can wait while it is read. A thread would hold the interpreter's lock just as long."""
+    """Return whether a body parses fast enough for the event loop. A thread would hold the GIL just as long."""
     return (
         len(body) <= LIGHT_BYTES
         and body.count(b"{") + body.count(b"[") <= LIGHT_VALUES
@@ -35,7 +35,7 @@ def is_light(body: bytes) -> bool:
 
 
 def asked_read(body: bytes, light: bool | None = None) -> Asked:
-    """`light`, where that is known. Raises ApiError."""
+    """Parse a body. `light`: the result of `is_light`, if known. Raise ApiError if the body is invalid."""
     told = read_object(body)
     if EXTRA_BODY in told:
         told = merge_extra_body(told)
@@ -49,13 +49,13 @@ def asked_read(body: bytes, light: bool | None = None) -> Asked:
 
 
 class Reader:
-    """A body of many values is read in a thread, so that others' tokens flow meanwhile."""
+    """Parses a body of many values in a thread, so that other requests' tokens keep flowing."""
 
     def __init__(self) -> None:
         self._threads = asyncio.Semaphore(MOST_THREADS)
 
     async def read(self, body: bytes) -> Asked:
-        """Raises ApiError."""
+        """Raise ApiError if the body is invalid."""
         if is_light(body):
             return asked_read(body, True)
         async with self._threads:

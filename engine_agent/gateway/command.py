@@ -1,4 +1,4 @@
-"""`luminet gateway`: the front door of a fleet, from a command line to an exit status."""
+"""`luminet gateway`: runs a gateway of a fleet, from its command line to its exit status."""
 
 import argparse
 import asyncio
@@ -49,13 +49,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """The port first: whether it is free is known at once."""
+    """Run the gateway. Bind the port first, to fail at once if it is in use."""
     allocator_bound()
     config = gateway_config(options, os.environ)
     log_to_stderr(is_json=config.is_logging_json)
     with closing(bind_tcp(config.host, config.port)) as public:
         options.port = public.getsockname()[1]
-        config = gateway_config(options, os.environ)  # a free port is known now, and its folder is named after it
+        config = gateway_config(options, os.environ)  # the port is now known, and the state directory is named after it
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_served(config, public))
 
@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace) -> int:
 async def _served(config: GatewayConfig, public: socket.socket) -> int:
     from prometheus_client import disable_created_metrics
 
-    # Series of when each series began would double the page.
+    # A creation time for each series would double the page.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     files = open_files_raise()
     credentials = await _joined(config)
@@ -76,7 +76,7 @@ async def _served(config: GatewayConfig, public: socket.socket) -> int:
 
 
 async def _joined(config: GatewayConfig) -> Credentials | None:
-    """None: somebody stopped it before the control plane answered."""
+    """Return the credentials, or None if a signal stopped the process before the control plane answered."""
     about = about_gateway(config.address, config.labels)
     joining = asyncio.create_task(credentials_ensured(config.home, config.joining, kind=KIND, about=about))
     loop = asyncio.get_running_loop()

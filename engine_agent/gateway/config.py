@@ -1,4 +1,4 @@
-"""How one gateway process is started: its options, read once into a frozen value. Only a token file is opened."""
+"""The options of one gateway process, read once into a frozen value. Opens no file except a token file."""
 
 import argparse
 import re
@@ -16,7 +16,7 @@ from engine_agent.process.option_types import seconds_read, whole_read
 from engine_agent.sidecar.command import joining_options, joining_read
 from engine_agent.sidecar.enrolment import Joining
 
-DRAIN_SECONDS = 600.0  # as long as a long answer takes. Whoever stops the process has to wait longer than this
+DRAIN_SECONDS = 600.0  # a long answer takes that long. A supervisor that stops the process has to wait longer
 _LABEL = re.compile(r"([a-z0-9][a-z0-9._-]{0,62})=([A-Za-z0-9._-]{1,63})", re.ASCII)
 
 
@@ -26,12 +26,12 @@ class GatewayConfig:
     host: str
     port: int
     home: Path
-    address: str  # where clients reach it, as the fleet's page shows it
+    address: str  # the URL for clients, as the fleet's page shows it
     labels: Mapping[str, str]
     drain_seconds: float
-    queue_seconds: float  # that a request may wait for a seat
+    queue_seconds: float  # how long a request may wait for a seat
     routing: Routing
-    canary_seconds: float  # between two rounds of isolation probes at an engine; 0: none
+    canary_seconds: float  # time between two rounds of isolation probes at an engine; 0: none
     is_logging_json: bool
     scrapers: Scrapers
 

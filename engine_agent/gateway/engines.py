@@ -1,8 +1,8 @@
-"""What this gateway sees of its engines: how many of its requests each has, and whether it answers.
+"""This gateway's view of its engines: how many of its requests each runs, and whether each answers.
 
-Every engine is asked every second how it is; a request that finds nobody there says so at once. An engine that is
-silent for long (`silence.py`) is given up: its requests end, and no other goes there until it answers. What became of
-requests says how it is as well (`health.py`).
+Every second the gateway checks every engine's health; a request that cannot connect reports that at once. An engine
+that is silent for too long (`silence.py`) is given up: its requests end, and it gets no more until it answers. The
+outcomes of requests count as well (`health.py`).
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Engine
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 1.0  # between two looks at an engine
+LOOK_SECONDS = 1.0  # time between two health checks of an engine
 MOST_LOOK_SECONDS = 5.0
-TICK_SECONDS = 0.25  # between two judgements of who is silent
+TICK_SECONDS = 0.25  # time between two checks for silent engines
 MOST_HEALTH_BYTES = 65_536
-NEWEST = 0.5  # how much the newest look counts
-HANGS_SECONDS = 3.0  # of a look without an answer: others are asked first, until it has one
+NEWEST = 0.5  # the weight of the newest health check
+HANGS_SECONDS = 3.0  # a health check without an answer for so long ejects the engine until it answers
 NO_LOAD = Load(0, 0, 0, 0, 0, 0.0)
 
 
 @dataclass(slots=True)
 class _Seen:
     in_flight: int = 0
-    is_reachable: bool = True  # until the first look: who asks finds out
+    is_reachable: bool = True  # assumed until the first health check
     look_seconds: float = 0.0
     silence: Silence = field(default_factory=Silence)
     looking_since: float | None = None
@@ -62,7 +62,7 @@ _UNSEEN = _Seen()
 
 
 class Waiting:
-    """Until it is over, or whoever looks at the engine has it end."""
+    """A wait for an engine. It ends with TimeoutError if the engine is given up as silent."""
 
     __slots__ = ("_all", "_limit")
 
@@ -79,7 +79,7 @@ class Waiting:
 
 
 class Engines:
-    """`load_of`: what an engine tells of itself, where it does."""
+    """The state of all engines. `load_of` returns the load an engine reports, or None if it reports none."""
 
     def __init__(
         self, load_of: Callable[[str], Load | None] = lambda agent: None, clock: Callable[[], float] = time.monotonic
@@ -96,7 +96,7 @@ class Engines:
 
     @contextlib.contextmanager
     def serving(self, agent: str) -> Iterator[None]:
-        """One request of it, as long as it lasts."""
+        """Count one request at the engine while the context is open."""
         seen = self._of(agent)
         seen.in_flight += 1
         try:
@@ -105,11 +105,11 @@ class Engines:
             seen.in_flight -= 1
 
     def waiting(self, agent: str) -> "Waiting":
-        """For what it says, however long that takes, unless it falls silent meanwhile. Raises TimeoutError."""
+        """Return a context for a wait of any length, which raises TimeoutError if the engine falls silent meanwhile."""
         return Waiting(self._of(agent).waiting)
 
     def unreachable(self, agent: str, why: str) -> None:
-        """It goes on being looked at, and is asked again when it answers."""
+        """Mark the engine as unreachable. Health checks continue, and mark it as reachable once it answers."""
         seen = self._of(agent)
         if seen.is_reachable:
             log.warning("engine %s cannot be reached: %s", agent, why)
@@ -117,16 +117,16 @@ class Engines:
         seen.health.gone(self._clock())
 
     def succeeded(self, agent: str) -> None:
-        """It answered a request, to the end."""
+        """Record that the engine answered a request completely."""
         self._of(agent).health.succeeded()
 
     def failed(self, agent: str) -> None:
-        """It did not answer one, or not to the end, or said that it cannot."""
+        """Record that the engine did not answer a request, broke off its answer, or reported a failure."""
         if self._of(agent).health.failed(self._clock()):
             log.warning("engine %s fails: others are asked first", agent)
 
     def passed(self, seconds: float) -> None:
-        """So much time has gone by: end what waits for engines that have been silent for too long."""
+        """Advance the clock by `seconds`, and end waits for engines that have been silent for too long."""
         for agent, seen in self._seen.items():
             if seen.silence.passed(seconds):
                 log.warning("engine %s is silent: %d requests wait for it no longer", agent, len(seen.waiting))
@@ -158,7 +158,7 @@ class Engines:
             seen.silence.look_ends()
 
     def keep(self, agents: Mapping[str, Engine]) -> None:
-        """Forget those that are of the fleet no more, when their last request has ended."""
+        """Forget engines that have left the fleet, once their last request has ended."""
         self._seen = {agent: seen for agent, seen in self._seen.items() if agent in agents or seen.in_flight}
 
     def _of(self, agent: str) -> _Seen:
@@ -166,7 +166,7 @@ class Engines:
 
 
 class Lookout:
-    """Looks at every engine, each in its own time: one that hangs keeps nobody from the others."""
+    """Checks each engine's health in a separate task, so that an engine that hangs does not delay the others."""
 
     def __init__(
         self, engines: Engines, known: Callable[[], Mapping[str, Engine]], session: aiohttp.ClientSession
@@ -181,7 +181,7 @@ class Lookout:
             while not judging.done():
                 self._look_at_all()
                 await asyncio.sleep(LOOK_SECONDS)
-            judging.result()  # without its verdicts no silent engine would ever be given up, so its error is ours
+            judging.result()  # without this task no silent engine would be given up, so its error must surface
         finally:
             for task in (judging, *self._looking.values()):
                 task.cancel()
@@ -196,7 +196,7 @@ class Lookout:
     def _look_at_all(self) -> None:
         known = self._known()
         self._engines.keep(known)
-        # Who has left the fleet with requests of ours goes on being looked at, or they would wait for ever.
+        # Keep checking engines that left the fleet with running requests: otherwise those could wait for ever.
         left = {agent: one for agent, one in self._watched.items() if self._engines.standing(agent).in_flight}
         self._watched = known = {**left, **known}
         self._looking = {agent: task for agent, task in self._looking.items() if not task.done()}
@@ -222,5 +222,5 @@ class Lookout:
             asyncio.timeout(MOST_LOOK_SECONDS),
             self._session.get(f"{engine.address}/health", allow_redirects=False) as answer,
         ):
-            await answer.content.read(MOST_HEALTH_BYTES)  # of more than that, the connection is not kept
+            await answer.content.read(MOST_HEALTH_BYTES)  # with more than that, the connection is not reused
             return answer.status

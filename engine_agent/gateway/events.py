@@ -1,6 +1,6 @@
-"""An engine's event stream, passed on where events end: one that breaks off can still end with an error event."""
+"""Cuts an engine's event stream at event ends, so that a stream that breaks off can still end with an error event."""
 
-MOST_BEGUN_BYTES = 2**20  # of an event: a longer one is passed on as it comes
+MOST_BEGUN_BYTES = 2**20  # a longer incomplete event is passed on as it arrives
 
 
 class WholeEvents:
@@ -8,7 +8,7 @@ class WholeEvents:
         self._begun = b""
 
     def take(self, data: bytes) -> bytes:
-        """What can be passed on: all up to the last event's end."""
+        """Return the bytes to pass on: all up to the end of the last complete event."""
         held = self._begun + data
         end = max(_after_last(held, b"\n\n"), _after_last(held, b"\r\n\r\n"))
         if len(held) - end > MOST_BEGUN_BYTES:

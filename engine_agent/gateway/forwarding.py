@@ -1,8 +1,8 @@
-"""One request on its way: to an engine, to another where the first sent no header, and what comes back to the client.
+"""Forwards a request to an engine, or to another if the first sends no header, and passes the answer to the client.
 
-As long as no engine has sent a header, nothing is counted anywhere and the next one may be asked, as another attempt.
-Afterwards the answer is that engine's: whole, or a stream that says at its end that it is not.
-Whether and where a request may go is for what is held now to say, before each attempt and while it waits for one.
+Until an engine has sent a header, nothing is counted anywhere, and the next engine may get the request as another
+attempt. Afterwards the answer is that engine's: complete, or a stream that ends with an error event. The current
+snapshot decides whether and where a request may go, before each attempt and while it waits for one.
 """
 
 import asyncio
@@ -34,27 +34,27 @@ from engine_agent.http.sse import event
 
 log = logging.getLogger(__name__)
 FAILED, UNAVAILABLE = 500, 503
-DISBELIEVED = (401, 409)  # what an engine says to a gateway, not to its client
-MOST_UNREACHABLE = 3  # of those that seem to be: each costs seconds, and is asked only where there is no other
-MOST_DISCONNECTED = 2  # a request that two engines dropped is not tried on a third: it may be what they died of
+DISBELIEVED = (401, 409)  # meant for the gateway, not for its client
+MOST_UNREACHABLE = 3  # attempts at engines that seem unreachable: each costs seconds, and is a last resort
+MOST_DISCONNECTED = 2  # a request that two engines dropped is not tried on a third: it may have crashed them
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """What every request's way needs."""
+    """The dependencies that all forwarded requests share."""
 
     router: Router
     engines: Engines
     upstream: Upstream
     observer: Observer
-    now: Callable[[], float]  # unix seconds by the control plane's clock, as engines judge identities
+    now: Callable[[], float]  # unix seconds by the control plane's clock, by which engines check identities
     gate: Gate
-    knowing: Knowing | None = None  # of prompts and caches; without, requests go where there is least to do
+    knowing: Knowing | None = None  # the prefix index; None: route by load alone
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An engine's own words, for the client, if nobody else says better ones."""
+    """An engine's refusal, for the client if no other engine answers."""
 
     status: int
     headers: Headers
@@ -69,23 +69,23 @@ class Forwarding:
         self._path, self._asked, self._request_id = path, asked, request_id
         self._model_label = model_label
         self._attempts = self._disconnected = self._unreachable = 0
-        self._is_last = False  # nobody is asked after it
-        self._is_lost = False  # the engine that was asked last went away with the request
+        self._is_last = False  # no attempt follows this one
+        self._is_lost = False  # the engine of the last attempt disconnected
         self._tried: set[str] = set()
         self._refusal: Refusal | None = None
         self._began = time.perf_counter()
-        self._sight = BLIND  # as the engine was chosen by it that is asked
+        self._sight = BLIND  # the hints by which this attempt's engine was chosen
         self._elsewhere_tokens = 0
 
     async def run(self) -> None:
-        """Answers, or raises an ApiError before anything was answered."""
-        outcome: Outcome = "left"  # unless it comes to another end
+        """Answer the client, or raise ApiError before an answer has begun."""
+        outcome: Outcome = "left"  # unless it ends otherwise
         try:
             outcome = "answered" if await self._is_answered() else "refused"
-        except Broken:  # a stream, whose client has been told
+        except Broken:  # a stream, which has ended with an error event
             outcome = "broken"
         except asyncio.CancelledError:
-            outcome = "left" if self._client.has_left else "broken"  # or this gateway stops
+            outcome = "left" if self._client.has_left else "broken"  # otherwise this gateway stops
             raise
         except Exception as problem:
             outcome = "left" if isinstance(problem, ClientGone) else "refused"
@@ -109,14 +109,15 @@ class Forwarding:
         return False
 
     def _next(self, sees: Sees, chosen: str) -> Engine | None:
-        """The one that is asked next: the first choice, or where that is full another one with room. None: not yet.
-        Raises ApiError. It may have waited long: the key, the engines and their load are those of now.
+        """Return the engine for the next attempt: `chosen`, or another one with room if that is full. None: wait.
+        Raise ApiError if none is left. The request may have waited long: check the key, the engines and their load
+        again.
         """
         self._permit.renew()
         groups, standing, sight = self._permit.groups, self._ways.engines.standing, sees()
         known = standing(chosen)
         there = {agent: one for agent, one in named(groups).items() if not standing(agent).is_silent}
-        first = there.get(chosen)  # or it takes requests no more
+        first = there.get(chosen)  # None: it no longer takes requests
         found = first
         if first is None or known.is_full or not known.is_wanted:
             other = self._ways.router.pick(groups, standing, self._tried, sight, is_free=True)
@@ -138,11 +139,11 @@ class Forwarding:
             return None
         groups, standing = self._permit.groups, self._ways.engines.standing
         found = self._ways.router.pick(groups, standing, self._tried, sight)
-        if found is not None and not standing(found.agent).is_reachable:  # then nobody who is reachable is left
+        if found is not None and not standing(found.agent).is_reachable:  # no reachable engine is left
             self._unreachable += 1
             found = found if self._unreachable <= MOST_UNREACHABLE else None
         if found is None and self._disconnected and not self._is_last:
-            # A connection kept from before an engine's restart says the same as an engine that died: ask once more.
+            # A pooled connection from before an engine's restart fails like an engine that crashed: try once more.
             self._is_last = True
             return self._ways.router.pick(groups, standing, (), sight)
         return found
@@ -189,7 +190,7 @@ class Forwarding:
         (engines.failed if status >= FAILED else engines.succeeded)(engine.agent)
 
     def _count(self, engine: Engine, answer: Answer) -> None:
-        """What was foretold of its cache, beside what it says."""
+        """Record the forecast of cached tokens together with the engine's own counts."""
         prompt, cached = (answer.header(f"x-luminet-{name}-tokens") for name in ("prompt", "cached"))
         is_foretold = self._sight.is_countable and engine.agent in self._sight.matches
         if is_foretold and prompt.isdecimal() and cached.isdecimal():
@@ -216,7 +217,7 @@ class Forwarding:
             key_id=caller.key_id,
         )
 
-    # What an engine said that is not the answer
+    # Answers that are not passed on
 
     async def _keep(self, engine: Engine, answer: Answer) -> None:
         try:
@@ -239,7 +240,7 @@ class Forwarding:
         if problem is not None:
             log.info("request %s: %s at engine %s: %s", self._request_id, reason, engine.agent, problem)
 
-    # The answer
+    # The answer that is passed on
 
     async def _pass_on(self, engine: Engine, answer: Answer) -> None:
         headers = passed_on(answer.headers)

@@ -1,28 +1,28 @@
-"""Whether an engine deserves requests, by what became of those it had. Pure: every moment is told.
+"""Decides by the outcome of its requests whether an engine gets more. Pure: callers pass the time.
 
-One that fails again and again is left alone, longer each time, and comes back slowly: its share grows with the seconds
-it has been back. A single failure costs it nothing, and neither does a request that anybody would have refused.
+An engine that fails repeatedly is ejected, longer each time, and returns slowly: its share grows with the seconds since
+its return. A single failure costs it nothing, and neither does a request that any engine would have refused.
 """
 
 from dataclasses import dataclass
 
 IN_A_ROW = 3
-RATIO, LEAST_REQUESTS = 0.5, 10  # so many of the newest, of so many at least
-NEWEST = 0.1  # how much the newest request counts
+RATIO, LEAST_REQUESTS = 0.5, 10  # the share of failures that ejects, after at least so many requests
+NEWEST = 0.1  # the weight of the newest request
 EJECTED_SECONDS, MOST_EJECTED_SECONDS = 5.0, 60.0
-AWAY_SECONDS = 5.0  # who was away for less comes back at once
+AWAY_SECONDS = 5.0  # shorter absences do not reduce the share
 RETURN_SECONDS, LEAST_SHARE = 10.0, 0.1
-GOOD_SECONDS = 60.0  # after which nobody remembers the times before
+GOOD_SECONDS = 60.0  # an ejection so long ago no longer counts
 
 
 @dataclass(slots=True)
 class Health:
     failed_in_a_row: int = 0
-    failing: float = 0.0  # a moving share of its requests
-    requests: int = 0  # since it came back
-    times: int = 0  # it was ejected, one soon after the other
+    failing: float = 0.0  # a moving average of failures
+    requests: int = 0  # requests since the last ejection
+    times: int = 0  # number of ejections in close succession
     ejected_until: float = 0.0
-    has_been: bool = False  # there, at any time: who comes for the first time does not come back
+    has_been: bool = False  # it has answered before: its first appearance is not a return
     away_since: float | None = None
     back_since: float | None = None
 
@@ -31,7 +31,7 @@ class Health:
         self.failed_in_a_row = 0
 
     def failed(self, now: float) -> bool:
-        """Whether it is ejected, by this one."""
+        """Record a failed request, and return whether this failure ejects the engine."""
         self._count(1.0)
         self.failed_in_a_row += 1
         is_failing = self.requests >= LEAST_REQUESTS and self.failing >= RATIO
@@ -53,7 +53,7 @@ class Health:
         return now < self.ejected_until
 
     def share(self, now: float) -> float:
-        """Of the requests it would get if nothing had been."""
+        """Return the engine's share of the requests it would normally get."""
         began = max(self.ejected_until, self.back_since or 0.0)
         if not began or now - began >= RETURN_SECONDS:
             return 1.0

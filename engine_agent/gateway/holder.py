@@ -1,4 +1,4 @@
-"""A gateway as its sidecar sees it: what `sidecar.holder.Holder` asks for, in this very process."""
+"""The gateway as its sidecar sees it: `sidecar.holder.Holder`, implemented in the same process."""
 
 import asyncio
 import platform
@@ -36,13 +36,13 @@ def about_gateway(address: str, labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 class GatewayHolder:
-    """`waiting`: how many requests wait for a seat at an engine."""
+    """The gateway's interface for its sidecar. `waiting` returns how many requests wait for a seat at an engine."""
 
     def __init__(
         self, held: Held, engines: Engines, about: Mapping[str, Any], waiting: Callable[[], int] = lambda: 0
     ) -> None:
         self._held, self._engines, self._about, self._waiting = held, engines, about, waiting
-        self.share: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot  # with whoever else holds it here
+        self.share: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot  # reuses parts of the sidecar's copy
         self._boot = uuid.uuid4().hex
         self._applying = asyncio.Lock()
 
@@ -60,7 +60,7 @@ class GatewayHolder:
         )
 
     async def apply(self, news: bytes) -> str:
-        """Read beside the loop, so that tokens flow meanwhile, and put in force in one step."""
+        """Parse a snapshot in a thread, so that tokens keep flowing, and apply it in one step. Return its hash."""
         async with self._applying:
             before = self._held.tables
             try:
@@ -73,11 +73,11 @@ class GatewayHolder:
             return tables.snapshot.hash
 
     async def proofs(self, boot: str, after: int) -> Sequence[Proof]:
-        """Nothing of anybody's cache lies here."""
+        """Return none: a gateway has no cache."""
         return ()
 
     async def counters(self, scopes: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Engines count."""
+        """Return none: only engines count."""
         return {}
 
     async def operate(self, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -96,10 +96,10 @@ class GatewayHolder:
         raise HolderRejected("a gateway holds no pins")
 
     async def set_clock(self, offset_seconds: float) -> None:
-        """A gateway reads the sidecar's own clock, which is in this process."""
+        """Do nothing: a gateway reads its sidecar's clock, which is in the same process."""
 
     async def journal(self) -> Sequence[JournalBoot]:
-        """Engines count."""
+        """Return none: only engines keep a journal."""
         return ()
 
     async def journal_page(self, boot: str, after: int, limit: int) -> JournalPage:
@@ -122,7 +122,7 @@ def _read(news: bytes, before: Tables, share: Callable[[Snapshot], Snapshot]) ->
 
 
 def _problems(tables: Tables) -> list[str]:
-    """Whether what is in force is what the hash says, made anew from its parts."""
+    """Rebuild the snapshot and the tables from their parts, and return how they differ from those in use."""
     held = tables.snapshot
     anew = snapshot_build(held.kind, held.entries, held.policies)
     problems = [] if anew.hash == held.hash else [f"the snapshot's hash is {held.hash}, its content's {anew.hash}"]

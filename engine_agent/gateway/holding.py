@@ -1,4 +1,4 @@
-"""What clients make a gateway hold at this moment, for `/metrics`: what is over has to be gone from here too."""
+"""Gauges of the resources that clients occupy in a gateway, for `/metrics`. A request that is over must occupy none."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from engine_agent.http.serving import Server
 
 
 class Holding(Collector):
-    """Asked in the loop that serves."""
+    """Gauges of connections, bodies and tasks. They must be collected in the event loop that serves."""
 
     def __init__(self, bodies: Bodies, server: Server) -> None:
         self._bodies, self._server = bodies, server

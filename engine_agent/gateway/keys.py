@@ -1,4 +1,4 @@
-"""Whose request it is, by the key that came with it. Only that decides; the client chooses among what is its own."""
+"""Authenticates requests: the API key alone decides which organisation and namespaces a client may use."""
 
 import hmac
 import math
@@ -14,7 +14,7 @@ DEFAULT = "default"
 MOST_NAMED = 10
 NAMESPACE = "x-luminet-namespace"
 _ALWAYS, _NEVER = math.inf, -math.inf
-# What is looked at instead of a key that is not there: one that ended before everything.
+# An unknown key is treated like this one, which expired before all others.
 _NOBODYS = Key("", frozenset(), frozenset(), _NEVER)
 
 
@@ -22,7 +22,7 @@ _NOBODYS = Key("", frozenset(), frozenset(), _NEVER)
 class Caller:
     organisation: Organisation
     namespace: Namespace
-    expires_at: float | None = None  # its key
+    expires_at: float | None = None  # when its key expires
     key_id: str = ""
 
     def has_expired(self, now: float) -> bool:
@@ -30,14 +30,14 @@ class Caller:
 
 
 def key_digest(check: bytes, presented: str) -> bytes:
-    """What a key is known by. `check` is the control plane's and in no snapshot, so that a snapshot is no list to try
-    guesses on.
+    """Return the digest that identifies a key. `check` is the control plane's and in no snapshot, so that a snapshot
+    cannot be used to test guesses.
     """
     return hmac.digest(check, presented.encode("latin-1"), "sha256")
 
 
 def caller_of(tables: Tables, check: bytes, headers: Mapping[str, str], *, now: float) -> Caller:
-    """Raises ApiError. A key that is unknown, foreign, revoked or expired is the same to whoever presents it."""
+    """Return the caller, or raise ApiError. Unknown, foreign, revoked and expired keys get the same error."""
     key = _key(tables, check, headers, now)
     organisation = tables.organisations[key.organisation]
     if SCOPE not in key.scopes:
@@ -53,8 +53,8 @@ def _key(tables: Tables, check: bytes, headers: Mapping[str, str], now: float) -
     scheme, _, presented = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not presented.strip():
         raise _unknown("Send your API key in the header authorization: Bearer <key>.")
-    # Looked up by its digest: how long that takes tells nothing about any key but the one presented. And one that was
-    # never there costs what one costs that has expired, or the time would tell that there was such a key.
+    # Looking up a digest takes a time that reveals nothing about other keys. An unknown key takes as long as an expired
+    # one: otherwise the time would reveal that a key existed.
     key = tables.keys.get(key_digest(check, presented.strip()), _NOBODYS)
     if (_ALWAYS if key.expires_at is None else key.expires_at) <= now:
         raise _unknown("The API key is not valid here.")
@@ -68,7 +68,7 @@ def _namespace(organisation: Organisation, key: Key, asked: str | None) -> Names
     found = organisation.namespaces.get(slug)
     if found is not None and _may_use(key, found):
         return found
-    # One answer for a namespace that is not there and one that this key may not use.
+    # A missing namespace and one that this key may not use get the same answer.
     raise ApiError(404, f"This key may use no namespace {slug[:80]!a} here.", param=NAMESPACE, code="unknown_namespace")
 
 
@@ -77,7 +77,7 @@ def _may_use(key: Key, namespace: Namespace) -> bool:
 
 
 def _own(organisation: Organisation, key: Key) -> Namespace:
-    """Without being asked: the one that every organisation has, or the only one."""
+    """Return the namespace for a request that names none: `default`, or the only one that the key may use."""
     default = organisation.namespaces.get(DEFAULT)
     if default is not None and _may_use(key, default):
         return default
@@ -92,7 +92,7 @@ def _own(organisation: Organisation, key: Key) -> Namespace:
 
 
 def _usable(organisation: Organisation, key: Key) -> Iterator[Namespace]:
-    """In no order. An organisation may have very many: whoever needs only a few reads no more."""
+    """Iterate over a key's namespaces, in no order. There may be very many, so read only as many as needed."""
     if key.namespaces is None:
         return iter(organisation.namespaces.values())
     slugs = (organisation.slugs[id_] for id_ in key.namespaces if id_ in organisation.slugs)

@@ -1,28 +1,28 @@
-"""How much a client may send and how long it may take. Sizes follow the largest context that is served behind here,
-as far as this machine's memory is safe: what engines say of themselves is not believed beyond that.
+"""Limits how much a client may send and how long it may take. Sizes follow the largest context that the engines serve,
+up to what is safe for this machine's memory.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 LEAST_BODY_BYTES, MOST_BODY_BYTES = 2**20, 64 * 2**20
-BESIDE_PROMPT_BYTES = 64 * 2**10  # for everything in a body that is not its prompt
-# Of one token, written in escapes. An engine knows its tokenizer and is stricter.
+BESIDE_PROMPT_BYTES = 64 * 2**10  # allowance for everything in a body except its prompt
+# Of one token, written in escapes. Engines know their tokenizers and are stricter.
 MOST_TOKEN_BYTES = 256 * 6
 HELD_BYTES = 4 * MOST_BODY_BYTES
 SPARE_FILES, LEAST_CONNECTIONS = 256, 64
 
 
 def connections_most(files: int) -> int:
-    """Of clients: each may need another one to an engine, and without files no engine could even be looked at."""
+    """Return the most client connections. Each may need one to an engine, and health checks need files."""
     return max(LEAST_CONNECTIONS, (files - SPARE_FILES) // 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    most_context_tokens: Callable[[], int]  # of any model, at this moment
-    receive_seconds: float = 60.0  # for the whole of a body
-    write_seconds: float = 30.0  # that a client may leave unread what it was sent
+    most_context_tokens: Callable[[], int]  # the longest context of all models, now
+    receive_seconds: float = 60.0  # time limit of a complete body
+    write_seconds: float = 30.0  # time limit for a client to read what it was sent
 
     @property
     def body_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The session in which a gateway asks engines for itself: how they are, what they hold, whether tenants are apart."""
+"""The HTTP session of the gateway's own requests to engines: health checks, cache contents and isolation probes."""
 
 import socket
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ READ_BYTES = 2**18
 
 
 def session_open() -> aiohttp.ClientSession:
-    """As many connections as there are questions; nothing of a machine's environment, no cookies."""
+    """Return a session with any number of connections, no cookies, and nothing from the machine's environment."""
     connector = aiohttp.TCPConnector(
         limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ttl_dns_cache=30, socket_factory=_socket
     )

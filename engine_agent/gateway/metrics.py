@@ -1,6 +1,6 @@
-"""`/metrics` of a gateway: what it did with requests. What the cache was worth to them, the engines count.
+"""`/metrics` of a gateway: how it handled requests. The engines count what the cache was worth.
 
-Labels are bounded: agents and models are the fleet's, reasons and outcomes ours, and a model nobody serves is "other".
+Labels are bounded: agents and models are the fleet's, reasons and outcomes ours; an unserved model is "other".
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,14 +22,14 @@ HEADER_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 6
 
 Outcome = Literal["answered", "refused", "broken", "left"]
 Retry = Literal["unreachable", "disconnected", "unavailable", "disbelieved"]
-# What the fleet itself is at fault for, or full of; every other code is counted from when it first comes.
+# The fleet's own faults and overload, which start at zero; any other code appears when it first occurs.
 OWN_FAULTS: Final = ("deadline_exceeded", "draining", "engine_lost", "internal_error", "no_engine", "overloaded")
 WAITING_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
-MOST_ORGANISATIONS = 1_000  # that are named
+MOST_ORGANISATIONS = 1_000  # so many organisations get a label
 
 
 class Observer:
-    """One registry each, so that two gateways in a process are two."""
+    """A gateway's metrics, in a separate registry so that two gateways in one process do not share them."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -89,7 +89,7 @@ class Observer:
         }
 
     def _begin_at_zero(self) -> None:
-        """There from the start, so that a rate over them is right from the first event on."""
+        """Create these series at zero, so that a rate over them is right from the first event on."""
         for reason in OWN_FAULTS:
             self._errors.labels(reason)
         for retry in get_args(Retry):
@@ -127,7 +127,7 @@ class Observer:
         self._limited.labels(organisation if organisation in self._organisations else OTHER, limit).inc()
 
     def exposition(self, engines: Mapping[str, Standing], others: Iterable[Collector], *, waiting: int = 0) -> bytes:
-        """All of it as text, with what others of this process count."""
+        """Return all metrics as text, including those of other components in this process."""
         own = generate_latest(_Both(self.registry, engines, waiting))
         return b"".join([own, *(generate_latest(one) for one in others), process_text()])
 

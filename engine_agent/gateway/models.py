@@ -1,4 +1,4 @@
-"""`/v1/models`: what the engines that can be reached serve, with the formats that may be asked for."""
+"""`/v1/models`: the models that reachable engines serve, with the KV formats that requests may choose."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ Model = Mapping[str, Any]
 
 
 def models_served(tables: Tables, standing: Callable[[str], Standing]) -> dict[str, Model]:
-    """By name."""
+    """Return the models by name."""
     reachable = _reachable(tables, standing)
     return {
         name: _model(name, [one.models[name] for one in reachable if name in one.models], tables.refused.get(name, {}))
@@ -35,7 +35,7 @@ def _names(engines: Iterable[Engine]) -> list[str]:
 
 
 def _model(name: str, served: Iterable[ServedModel], refused: Mapping[str, str]) -> Model:
-    """Where engines differ: every format some engine does, and the context that all have."""
+    """Describe a model. If engines differ: the formats that any supports, and the context that all support."""
     ones = list(served)
     kv_dtypes = dict.fromkeys(kv_dtype for one in ones for kv_dtype in one.kv_dtypes if kv_dtype not in refused)
     return {

@@ -1,7 +1,7 @@
-"""What one request may do, by what is held now: whose it is, and where it may go.
+"""One request's authorization under the current snapshot: its caller, and the engines that may serve it.
 
-Judged when its body is there, and again whenever it comes to an engine: while it waited its key may have been revoked,
-its organisation suspended, an engine drained or lost. Where nothing has changed, to find that out costs nothing.
+Both are decided once the body has arrived, and again before each attempt: while the request waited, its key may have
+been revoked, its organisation suspended, or an engine drained or lost. If nothing has changed, the check costs nothing.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from engine_agent.gateway.refusals import revoked
 from engine_agent.gateway.route import Decided, Groups
 from engine_agent.gateway.tables import Tables
 
-Recognise = Callable[[Tables], Caller]  # by what came with the request; raises ApiError
+Recognise = Callable[[Tables], Caller]  # authenticates the request; raises ApiError
 Route = Callable[[Tables, Caller, Decided], Groups]  # raises ApiError
 
 
 class Permit:
-    """`caller`, as recognised in these `tables`. Raises ApiError where such a request can go nowhere."""
+    """The authorization of a request by `caller`, under `tables`. Raises ApiError if no engine may serve it."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class Permit:
         now: Callable[[], float],
     ) -> None:
         self._held, self._recognise, self._route, self._now = held, recognise, route, now
-        self._decided: Decided = {}  # a split counts each request once, however often it is looked at
+        self._decided: Decided = {}  # a split counts each request once, however often it is routed
         self._known_in = self._routed_in = tables
         self.caller = caller
         self.groups = route(tables, caller, self._decided)
 
     def check(self) -> None:
-        """Raises ApiError when whoever sent it may not any more, or this gateway may not."""
+        """Raise ApiError if the caller may no longer send requests, or this gateway may no longer serve them."""
         if self._held.is_revoked:
             raise revoked()
         tables = self._held.tables
@@ -44,7 +44,7 @@ class Permit:
             self.caller, self._known_in = self._recognise(tables), tables
 
     def renew(self) -> None:
-        """The same, and `groups` are those of now."""
+        """Check the request again, and update `groups` to the current engines."""
         self.check()
         if self._routed_in is not self._known_in:
             self.groups = self._route(self._known_in, self.caller, self._decided)

@@ -1,6 +1,6 @@
-"""One gateway process: its face and its sidecar in one event loop, from the first byte served to the last.
+"""One gateway process: its API and its sidecar in one event loop, from start to exit.
 
-Whoever stops it once is waited for: new requests are refused, what runs is finished, within bounds. Twice: now.
+The first stop signal refuses new requests and finishes running ones, within a time limit. The second stops at once.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class GatewayProcess:
         self._signals, self._ended = StopSignals(), asyncio.Event()
 
     async def run(self, on_ready: Callable[[], None]) -> int:
-        """The process's exit status. `on_ready` is called when it answers, if only to say that it holds nothing yet."""
+        """Return the exit status. `on_ready` is called once the API answers, even without a snapshot."""
         self._signals.listen()
         await self._hold_what_is_stored()
         async with Upstream() as upstream, session_open() as looking:
@@ -114,13 +114,13 @@ class GatewayProcess:
         return None if self._knowing is None else self._knowing.load(agent)
 
     async def _hold_what_is_stored(self) -> None:
-        """Before anybody is let in: whoever asks in the first moment is served as before the restart."""
+        """Apply the stored snapshot before the port opens, to serve the first requests as before the restart."""
         if stored := self._runtime.snapshot():
-            with contextlib.suppress(HolderError):  # the sidecar comes upon it too, and tells
+            with contextlib.suppress(HolderError):  # the sidecar finds the same problem, and reports it
                 await self._holder.apply(snapshot_encode(stored))
 
     async def _heed_revocation(self) -> None:
-        """Whoever was taken out of the fleet serves nobody any more, also after a restart, whoever is away by then."""
+        """Once revoked, stop serving and delete the snapshot, so that an offline restart serves nothing either."""
         while self._runtime.link.why_revoked is None:  # noqa: ASYNC110 (it is told in the midst of something else)
             await asyncio.sleep(HEED_SECONDS)
         self._held.is_revoked = True
@@ -131,7 +131,7 @@ class GatewayProcess:
     def _door(self, upstream: Upstream, knowing: Knowing, collectors: Iterable[Collector]) -> Door:
         held, runtime = self._held, self._runtime
         routing, now = self._config.routing, runtime.clock.now
-        asked = knowing if routing == "cache-aware" else None  # in turn, nobody's prompt is looked at
+        asked = knowing if routing == "cache-aware" else None  # round-robin routing reads no prompts
         ways = Ways(Router(routing), self._engines, upstream, self._observer, now, self._gate, asked)
         limits = Limits(lambda: held.tables.most_context_tokens)
         return Door(
@@ -145,7 +145,7 @@ class GatewayProcess:
         )
 
     async def _drain(self, server: Server) -> None:
-        """Free the port for another gateway at once. Wait until every client has its answer, or the limit is over."""
+        """Free the port for another gateway. Wait until all clients have their answers, or time is up."""
         self._held.is_draining = True
         server.listen_no_more()
         seconds = self._config.drain_seconds
@@ -157,9 +157,9 @@ class GatewayProcess:
                 await asyncio.wait_for(self._signals.now.wait(), LOOK_SECONDS)
 
     async def _cut(self, server: Server, app: GatewayApp) -> None:
-        """Tell the clients whose answers are not complete. A client that does not read is not waited for long."""
+        """Send errors for incomplete answers. Do not wait long for a client that does not read."""
         self._gate.close()
-        await asyncio.sleep(LOOK_SECONDS)  # what waited for a seat is refused with its own words
+        await asyncio.sleep(LOOK_SECONDS)  # first, requests that waited for a seat get a specific refusal
         if left := server.unfinished:
             log.warning("stopped before %d requests were finished: their clients are told so", left)
         app.cut()

@@ -1,4 +1,4 @@
-"""What clients are told by the gateway itself, in OpenAI's shape."""
+"""The errors that the gateway itself returns to clients, in OpenAI's format."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from engine_agent.http.errors import ApiError, model_not_found, unavailable
 
 
 def route_refusal(problem: RouteError, model: str, served: Callable[[], Iterable[str]]) -> ApiError:
-    """`served`: the models there are, should it come to that."""
+    """Return the error for a routing problem. `served` lists the models that exist, should the model be unknown."""
     match problem:
         case UnprovenFormat(kv_dtype=kv_dtype, why=why, alternatives=alternatives):
             text = (
@@ -49,7 +49,7 @@ def stopping() -> ApiError:
 
 def draining() -> ApiError:
     problem = unavailable("This gateway takes no more requests: it finishes what runs.", "draining")
-    problem.headers = {**problem.headers, "connection": "close"}  # a pooled connection would come back here
+    problem.headers = {**problem.headers, "connection": "close"}  # otherwise a pooled connection would come back here
     return problem
 
 
@@ -61,7 +61,7 @@ def not_ready() -> ApiError:
     return unavailable("This gateway has not heard yet whom it serves.", "no_snapshot")
 
 
-# Of limits and of room
+# Limits and room
 
 
 LIMITED = "rate_limit_exceeded"
@@ -73,7 +73,7 @@ _SPELT: dict[Limit, str] = {
 
 
 class TooMany(ApiError):
-    """429, in the words that clients of OpenAI's know. `of`: what there is too much of."""
+    """A 429 error in OpenAI's wording. `of`: what was too many, requests or tokens."""
 
     def __init__(self, message: str, *, of: str, seconds: float, code: str = LIMITED) -> None:
         super().__init__(429, message, code=code, headers={"retry-after": str(max(1, math.ceil(seconds)))})
@@ -108,7 +108,7 @@ def in_vain(seconds: float) -> ApiError:
 
 
 def duration(seconds: float) -> str:
-    """As OpenAI writes it: 0s, 120ms, 1.5s, 6m0s. Rounded up: what is promised then is so."""
+    """Format a duration as OpenAI does: 0s, 120ms, 1.5s, 6m0s. Round up, so that a retry after that time succeeds."""
     if seconds < 1:
         milliseconds = math.ceil(seconds * 1_000 - 1e-6)
         return f"{milliseconds}ms" if 0 < milliseconds < 1_000 else f"{milliseconds // 1_000}s"

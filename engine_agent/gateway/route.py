@@ -1,8 +1,8 @@
-"""Which engine gets a request. Pure: it reads tables and numbers, counts shares, and sends nothing.
+"""Chooses the engine for a request. Pure: it reads tables and numbers, counts shares, and sends nothing.
 
-An engine is asked that serves the model, takes requests and can do the format. While a policy is tried, the engines
-that try it get exactly their share of the requests, whatever lies in whose cache. Of what is left, the one where the
-answer costs least (`scoring.py`); where nothing is known of a request, the less loaded of two.
+Candidates serve the model, take requests and support the KV format. During a rollout, the engines that try the new
+policy get exactly their share of the requests, wherever prompts are cached. Among the remaining candidates the one with
+the lowest cost wins (`scoring.py`); for a request without hints, the less loaded of two.
 """
 
 import itertools
@@ -20,12 +20,12 @@ from engine_agent.gateway.tables import Engine, Formats, Namespace, Organisation
 
 Routing = Literal["cache-aware", "round-robin"]
 Groups = Sequence[Sequence[Engine]]
-Decided = MutableMapping[str, bool]  # of one request: by split, whether it is for those that try
-MOST_COUNTED = 100_000  # namespaces' requests of splits
+Decided = MutableMapping[str, bool]  # for one request: whether it goes to the agents of each split
+MOST_COUNTED = 100_000  # pairs of split and namespace with a count
 
 
 class RouteError(Exception):
-    """Why a request can go nowhere."""
+    """No engine can serve the request."""
 
 
 class UnknownModel(RouteError):
@@ -41,7 +41,7 @@ class UnprovenFormat(RouteError):
 
 
 class UnservedFormat(RouteError):
-    """A format that no engine of this model can do."""
+    """A format that no engine of this model supports."""
 
     def __init__(self, kv_dtype: str, alternatives: Sequence[str]) -> None:
         self.kv_dtype, self.alternatives = kv_dtype, alternatives
@@ -53,7 +53,7 @@ class Wish:
     organisation: Organisation
     namespace: Namespace
     model: str
-    kv_dtype: str | None  # asked for; None: the policy's
+    kv_dtype: str | None  # chosen by the request; None: the policy's
 
     @property
     def formats(self) -> Formats:
@@ -61,7 +61,7 @@ class Wish:
 
 
 def engines_able(tables: Tables, wish: Wish) -> list[Engine]:
-    """Those that could serve it, also where they take none now. Raises a RouteError."""
+    """Return the engines that could serve it, even if they take no requests now, or raise RouteError."""
     serving = [one for one in tables.engines.values() if wish.model in one.models]
     if not serving:
         raise UnknownModel(wish.model)
@@ -84,7 +84,7 @@ def _done_by(engines: Iterable[Engine], model: str, kv_dtype: str) -> list[Engin
 
 
 def _holds_older(engine: Engine, tables: Tables, wish: Wish) -> bool:
-    """We know the newest policy alone; who is not among those that try it goes on with the one before."""
+    """Return whether the engine may still apply the policy before the newest, because a split leaves it out."""
     return any(engine.agent not in split.agents for split in splits_of(tables, wish))
 
 
@@ -94,7 +94,7 @@ def splits_of(tables: Tables, wish: Wish) -> list[Split]:
 
 
 class Router:
-    """Remembers whose turn it is, and how many requests each split has seen."""
+    """Chooses engines, and counts turns and the requests of each split."""
 
     def __init__(self, routing: Routing = "cache-aware", random: Random | None = None) -> None:
         self._routing, self._random = routing, random or Random()
@@ -102,8 +102,8 @@ class Router:
         self._seen: dict[tuple[str, str], int] = defaultdict(int)
 
     def groups(self, tables: Tables, wish: Wish, decided: Decided | None = None) -> list[list[Engine]]:
-        """Where one request may go, an earlier group before a later one. That counts the request, unless it was
-        `decided` at an earlier look, which then holds. Raises a RouteError.
+        """Return the engines that a request may go to, in groups by preference, or raise RouteError. Counts the
+        request for its splits, unless `decided` has an earlier decision, which then applies.
         """
         so_far: Decided = {} if decided is None else decided
         sides = [[one for one in engines_able(tables, wish) if one.is_open]]
@@ -120,8 +120,8 @@ class Router:
         *,
         is_free: bool = False,
     ) -> Engine | None:
-        """The best one that was not tried; `is_free`: and has room at once. One that fails is better than one
-        that seemed unreachable a moment ago, and that is better than none. One that is silent is none.
+        """Return the best engine that was not tried; with `is_free`, one that has room at once. Failing engines come
+        after healthy ones, and those that recently seemed unreachable come last. Never return a silent one.
         """
         untried = [[(one, standing(one.agent)) for one in group if one.agent not in tried] for group in groups]
         left = [[pair for pair in group if not pair[1].is_silent] for group in untried]
@@ -134,21 +134,21 @@ class Router:
         return self._best(self._back(found), sight) if found else None
 
     def _back(self, found: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Those that come back get their share of what they would get, and no more. It is one beside the others': where
-        all come back, nobody is there to spare them.
+        """Drop returning engines at random, so that each gets its reduced share and no more. Shares are relative to
+        the largest: if all engines return, no others can relieve them.
         """
         most = max(pair[1].share for pair in found)
         kept = [pair for pair in found if pair[1].share >= most or self._random.random() * most < pair[1].share]
         return kept or found
 
     def _best(self, found: Sequence[Candidate], sight: Sight) -> Engine:
-        turn = next(self._turns) % len(found)  # those that are alike take turns
+        turn = next(self._turns) % len(found)  # equal engines take turns
         in_turn = (*found[turn:], *found[:turn])
         if self._routing == "round-robin":
             return in_turn[0][0]
         if not sight.is_blind:
             return cheapest(in_turn, sight)
-        # Of all, the least loaded would get what every gateway has at this moment.
+        # Take two at random: otherwise all gateways would choose the least loaded engine at the same moment.
         two = (in_turn[0], *self._random.sample(in_turn[1:], min(1, len(in_turn) - 1)))
         return cheapest(two, sight)
 
@@ -162,8 +162,8 @@ class Router:
         return [trying, others] if decided[split.id] else [others, trying]
 
     def _is_for_trying(self, split: Split, namespace: str) -> bool:
-        """Spread evenly: of any n requests in a row, n times the share, to within one. Where that begins differs from
-        one namespace to the next, or those with few requests would never be tried on.
+        """Return whether the request goes to the split's agents: of any n in a row, n times the share, to within one.
+        Each namespace starts at a different phase, otherwise those with few requests would never go there.
         """
         if len(self._seen) > MOST_COUNTED:
             self._seen.clear()
@@ -173,13 +173,13 @@ class Router:
 
 
 def named(groups: Groups) -> Mapping[str, Engine]:
-    """All of them, by agent."""
+    """Return all engines of the groups, by agent."""
     return {one.agent: one for group in groups for one in group}
 
 
 def elsewhere_tokens(groups: Groups, standing: Callable[[str], Standing], sight: Sight, chosen: str) -> int:
-    """The longest match at another engine that could have served the request, where it is longer; else 0. So it is for
-    an engine that tells nothing of what it holds: it may be of before this was told, and believe no identity with it.
+    """Return the longest match at another engine that could have served the request, if it is longer; else 0. Also 0
+    if `chosen` reports no cache: it may be an older version, which rejects an identity with this field.
     """
     if chosen not in sight.matches:
         return 0

@@ -1,8 +1,8 @@
-"""What a request would cost at an engine, in tokens of prompt that have to be computed before its answer begins. Pure.
+"""Computes a request's cost at an engine, in prompt tokens to compute before its answer begins. Pure.
 
-Cached tokens cost nothing. Requests that are there already cost what they hold up a new one, more where they wait for a
-seat; a prompt for which the pool has no room waits until others end. Costs that differ by little are alike: among those
-a session stays where it was, which is computed from its name and so the same in every gateway.
+Cached tokens cost nothing. A request already at the engine costs as much as it delays a new one, more if it waits for a
+seat; a prompt that does not fit into the pool waits until others end. Costs that differ little count as equal: then a
+session stays at its engine, which every gateway computes from the session's name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,23 +12,23 @@ from hashlib import blake2b
 from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Engine
 
-REQUEST_TOKENS = 128  # by which one more request under way holds up a new one
-WAITING_TOKENS = 1_024  # by which one does that has no seat yet: it goes first, and somebody's answer has to end
+REQUEST_TOKENS = 128  # the delay that each running request causes
+WAITING_TOKENS = 1_024  # the delay by a request without a seat: it goes first, and another answer has to end for it
 TIE_TOKENS = 256
 BLOCK_TOKENS = 16
-DEPTHS = 4  # a match is told from a better one of equal cost by quarters of the prompt
+DEPTHS = 4  # matches of equal cost are compared by quarters of the prompt
 
 Candidate = tuple[Engine, Standing]
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What is known of one request: how many tokens of its prompt each engine holds, and which session it is of."""
+    """Prefix hints for one request: how many tokens of its prompt each engine has cached, and its session."""
 
     matches: Mapping[str, int] = field(default_factory=dict)
-    prompt_tokens: int = 0  # as far as they were looked at
+    prompt_tokens: int = 0  # the tokens that were read
     session: bytes | None = None
-    is_countable: bool = False  # it is of all that the engine will count
+    is_countable: bool = False  # the matches cover all tokens that the engine will count
 
     def matched(self, agent: str) -> int:
         return self.matches.get(agent, 0)
@@ -51,14 +51,14 @@ def queue_cost(standing: Standing) -> int:
 
 
 def pool_cost(standing: Standing, missing: int) -> int:
-    """Blocks that nobody reads can be had at once; for others, an answer has to end."""
+    """Return the cost of missing free blocks: for those, an answer has to end."""
     if not standing.pool_blocks:
         return 0
     return BLOCK_TOKENS * max(0, -(-missing // BLOCK_TOKENS) - standing.free_blocks)
 
 
 def cheapest(candidates: Sequence[Candidate], sight: Sight) -> Engine:
-    """Of equals the first."""
+    """Return the cheapest engine, the first of equals. A session prefers its engine among similar costs."""
     costs = [cost(standing, sight.matched(one.agent), sight.prompt_tokens) for one, standing in candidates]
     most = min(costs) + TIE_TOKENS
     alike = [pair for pair, asked in zip(candidates, costs, strict=True) if asked <= most]
@@ -69,7 +69,7 @@ def cheapest(candidates: Sequence[Candidate], sight: Sight) -> Engine:
 
 
 def attachment(session: bytes, agent: str) -> bytes:
-    """Who has the most keeps the session, whoever else comes or goes (rendezvous hashing)."""
+    """Return an engine's score for a session; the highest keeps it, whatever others come or go (rendezvous hashing)."""
     return blake2b(agent.encode(), key=session[:64], digest_size=8).digest()
 
 

@@ -1,4 +1,4 @@
-"""What is known of one request when an engine is chosen for it: how much of it lies in whose cache, and its session."""
+"""Collects the prefix hints for a request: how much of its prompt each engine has cached, and its session."""
 
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
@@ -9,7 +9,7 @@ from engine_agent.gateway.keys import Caller
 from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.scoring import Sight
 
-Sees = Callable[[], Sight]  # anew for each attempt: caches go on meanwhile
+Sees = Callable[[], Sight]  # called for each attempt, because caches change meanwhile
 SESSION_FIELDS = ("prompt_cache_key", "user")
 
 
@@ -26,7 +26,7 @@ async def sees_of(knowing: Knowing | None, caller: Caller, asked: Asked, path: s
 
 
 def session_of(namespace: str, told: Mapping[str, Any]) -> bytes | None:
-    """What a body calls its session, which is its namespace's own."""
+    """Return a digest of the session that the body names, specific to its namespace, or None."""
     for name in SESSION_FIELDS:
         named = told.get(name)
         if isinstance(named, str) and named:

@@ -1,21 +1,21 @@
-"""What a gateway knows of one engine at a moment: whether it answers, how much it has to do, how much it may get."""
+"""One engine's state at a moment, as the gateway sees it: whether it answers, its load, and its share of requests."""
 
 from dataclasses import dataclass
 
-STEP_SECONDS = 0.05  # an engine that takes so much longer to look up from its work counts as one request busier
+STEP_SECONDS = 0.05  # each such delay of a health check counts as one more request
 MOST_MEASURED = 100
-LEAST_FREE = 0.05  # of a pool: with less, who waits there may wait for blocks, whatever seats are free
+LEAST_FREE = 0.05  # share of a pool: if less is free, requests may wait for blocks although seats are free
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     is_reachable: bool = True
-    in_flight: int = 0  # requests of this gateway's
-    look_seconds: float = 0.0  # it took lately to say that it is well: it does so between two steps
-    is_silent: bool = False  # for so long that it is asked no more until it answers a look
-    is_ejected: bool = False  # it fails, or a look at it has had no answer for long
-    share: float = 1.0  # of what it would get, while it comes back
-    # As the engine tells of itself, other gateways' requests among them; 0 where it does not.
+    in_flight: int = 0  # requests of this gateway
+    look_seconds: float = 0.0  # recent time of a health check, which the engine answers between two steps
+    is_silent: bool = False  # silent for so long that it gets no requests until it answers a health check
+    is_ejected: bool = False  # it fails, or has not answered a health check for long
+    share: float = 1.0  # share of the requests it would normally get, while it returns
+    # As the engine reports them, including other gateways' requests; 0 if it reports none.
     running: int = 0
     waiting: int = 0
     seats: int = 0
@@ -28,13 +28,13 @@ class Standing:
 
     @property
     def requests(self) -> int:
-        """What it tells is a moment old; what is under way from here is known at once."""
+        """Return the larger of the engine's report, a moment old, and this gateway's own current count."""
         return max(self.in_flight, self.running + self.waiting)
 
     @property
     def queued(self) -> int:
-        """Of these, those that others have to end for. Who was told as waiting while seats and blocks were free had
-        only just come: by the time that is read, it has its seat.
+        """Return how many of these wait until others end. A request reported as waiting while seats and blocks were
+        free had just arrived, and has its seat by the time the report is read.
         """
         if not self.seats:
             return self.waiting
@@ -51,5 +51,5 @@ class Standing:
 
     @property
     def is_full(self) -> bool:
-        """One more would have to wait there. Where an engine tells no seats, nobody knows."""
+        """Return whether one more request would have to wait. An engine that reports no seats never counts as full."""
         return self.seats > 0 and (self.in_flight >= self.seats or self.waiting > self.seats)

@@ -1,7 +1,7 @@
-"""A gateway's snapshot as requests need it: whose a key is, which engines there are, what may not be asked of them.
+"""A gateway's snapshot as requests need it: the owners of keys, the engines, and the formats that may not be used.
 
-Read from a snapshot as a whole or not at all, and never altered, so that a request meets one state of the world. What
-the snapshot before said in the same words is not read again: a change costs what it touches.
+A snapshot is parsed as a whole or not at all, and never altered, so that a request sees one consistent state. Parts
+that are equal in the previous snapshot are not parsed again: the cost depends on the size of the change.
 """
 
 import base64
@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from engine_agent.contracts.protocol import FLEET, Bucket, Entry, Policy, Snapshot, snapshot_build
 
-ACTIVE = "active"  # an organisation that is served, and an engine that takes requests
-DEFAULT_FORMAT, DEFAULT_ASKED = "fp8", ("int4",)  # the product's, where a policy is silent
+ACTIVE = "active"  # the state of an organisation that is served, and of an engine that takes requests
+DEFAULT_FORMAT, DEFAULT_ASKED = "fp8", ("int4",)  # the product's defaults, for a policy without the field
 _NO_BUCKET = Bucket(b"", {}, frozenset())
 
 
 class BadTables(Exception):
-    """A snapshot that no request could be served by; names the entry. What was held before still holds."""
+    """A snapshot by which requests cannot be served; names the entry. The previous snapshot stays in use."""
 
     def __init__(self, entry: str, problem: str) -> None:
         super().__init__(f"{entry}: {problem}")
@@ -28,7 +28,7 @@ class BadTables(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """What keys and values are kept in, and what a request may ask for besides."""
+    """The KV format of a namespace, and those that its requests may choose."""
 
     kv_dtype: str = DEFAULT_FORMAT
     request_kv_dtypes: tuple[str, ...] = DEFAULT_ASKED
@@ -40,7 +40,7 @@ class Formats:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A policy, as far as it matters for where a request goes."""
+    """The part of a policy that decides where a request goes."""
 
     general: Formats
     models: Mapping[str, Formats]
@@ -56,12 +56,12 @@ class Namespace:
     revision: int
     rules: Rules
     epoch: int = 0
-    key: bytes = field(default=b"", repr=False)  # of its chains: by it alone a prompt's blocks are told from others'
+    key: bytes = field(default=b"", repr=False)  # key of its chains, so that no other namespace has the same block keys
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """While a policy is tried: `share` of these namespaces' requests go to these agents, and no more."""
+    """A policy on trial: exactly `share` of these namespaces' requests go to these agents."""
 
     id: str
     namespaces: frozenset[str] | None  # None: all
@@ -76,15 +76,15 @@ class Organisation:
     is_active: bool
     limits: Mapping[str, Any]
     namespaces: Mapping[str, Namespace]  # by slug
-    slugs: Mapping[str, str]  # of the namespaces, by id
-    digests: frozenset[bytes]  # of its keys
+    slugs: Mapping[str, str]  # slugs of the namespaces, by id
+    digests: frozenset[bytes]  # digests of its keys
     splits: tuple[Split, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     organisation: str
-    namespaces: frozenset[str] | None  # ids; None: all the organisation has
+    namespaces: frozenset[str] | None  # ids; None: all of its organisation
     scopes: frozenset[str]
     expires_at: float | None
     id: str = ""  # as the control plane knows it
@@ -103,7 +103,7 @@ class Engine:
     address: str  # without a slash at the end
     is_open: bool
     models: Mapping[str, ServedModel]
-    secret: bytes = field(repr=False)  # by which it believes a gateway
+    secret: bytes = field(repr=False)  # the gateway signs identities for the engine with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ class Tables:
     keys: Mapping[bytes, Key]
     engines: Mapping[str, Engine]
     refused: Mapping[str, Mapping[str, str]]  # model → format → why
-    splits: tuple[Split, ...]  # besides organisations' own
+    splits: tuple[Split, ...]  # splits of the fleet level; organisations have their own
     models: frozenset[str]
     most_context_tokens: int
-    gateways: frozenset[str] = frozenset()  # of this group, those that live; none named: this one alone
+    gateways: frozenset[str] = frozenset()  # living gateways of this group; empty: this one alone
 
 
 def tables_empty() -> Tables:
@@ -124,7 +124,7 @@ def tables_empty() -> Tables:
 
 
 def tables_read(snapshot: Snapshot, before: Tables) -> Tables:
-    """Raises BadTables."""
+    """Parse a snapshot, and reuse equal parts of the tables `before`. Raise BadTables if an entry is invalid."""
     if snapshot.kind != "gateway":
         raise BadTables("kind", f"{snapshot.kind} is not gateway")
     organisations, keys = dict(before.organisations), dict(before.keys)
@@ -159,13 +159,13 @@ def tables_read(snapshot: Snapshot, before: Tables) -> Tables:
 
 
 def _differing(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    """Organisations that one of the two has otherwise than the other."""
+    """Yield the organisations that differ between the two snapshots."""
     for org in before.buckets.keys() | after.buckets.keys():
         if org != FLEET and before.buckets.get(org, _NO_BUCKET).hash != after.buckets.get(org, _NO_BUCKET).hash:
             yield org
 
 
-# An organisation
+# Organisations
 
 
 def _organisation(org: str, snapshot: Snapshot, digests: frozenset[bytes], rules: dict[str, Rules]) -> Organisation:
@@ -206,12 +206,12 @@ def _key(org: str, key: str, entry: Entry) -> Key:
 
 @lru_cache(maxsize=256)
 def _scopes(told: tuple[str, ...]) -> frozenset[str]:
-    """One for all keys that have the same."""
+    """Return one shared set for all keys with the same scopes."""
     return frozenset(told)
 
 
 def _of(entries: Mapping[str, Entry], prefix: str) -> Iterator[tuple[str, Entry]]:
-    """By key, in one order everywhere."""
+    """Return the entries with this prefix, sorted by key."""
     return ((key, entries[key]) for key in sorted(entries) if key.startswith(f"{prefix}/"))
 
 
@@ -224,7 +224,7 @@ def _id(key: str) -> str:
 
 
 def _rules(key: str, policy: Policy) -> Rules:
-    """What it says for a model goes before what it says for all."""
+    """Parse a policy. Its values for a model override those for all models."""
     models = policy.get("models", {})
     if not isinstance(models, dict) or not all(isinstance(one, dict) for one in models.values()):
         raise BadTables(f"{key}.policy.models", "must be policies by model")
@@ -251,7 +251,7 @@ def _engine(key: str, entry: Entry) -> Engine:
         address=_address(key, entry["address"]),
         is_open=entry["state"] == ACTIVE,
         models={name: _model(f"{key}.models.{name}", told) for name, told in entry["models"].items()},
-        secret=entry["identity"].encode(),  # as it stands in the engine's file: nobody decodes it
+        secret=entry["identity"].encode(),  # as in the engine's file, without decoding
     )
 
 
@@ -281,7 +281,7 @@ def _texts(where: str, told: Any) -> tuple[str, ...]:
 
 
 def _count(where: str, told: Any) -> int:
-    """What is not told is 0."""
+    """Return the count, or 0 if it is absent."""
     if told is not None and (type(told) is not int or told < 0):
         raise BadTables(where, "must be a whole number from 0")
     return told or 0

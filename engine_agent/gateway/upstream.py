@@ -1,6 +1,6 @@
-"""One request to one engine: headers that say for whom, and an answer before anything of it is read.
+"""Sends one request to one engine, with a signed identity, and returns the answer before its body is read.
 
-Knows no tenants and makes no choice; what it raises says whether another engine may be asked instead.
+It knows no tenants and makes no choice; its exceptions say whether another engine may be tried.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -14,26 +14,26 @@ from engine_agent.gateway.calling.pool import Pool
 from engine_agent.gateway.tables import Engine
 from engine_agent.http.headers import REQUEST_ID
 
-# What HTTP means for one connection only, and what is said anew to the client.
+# Headers that concern one connection only, and headers that the gateway sets itself.
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "upgrade")
 _OURS = ("transfer-encoding", "content-length", "date", "server", REQUEST_ID)
 _NOT_PASSED_ON = frozenset((*_HOP_BY_HOP, *_OURS))
 
 
 class Unanswered(Exception):
-    """No header came. What was asked is of no account, and another engine may be asked."""
+    """The engine sent no header. The request does not count, and another engine may be tried."""
 
 
 class NotThere(Unanswered):
-    """Nobody listens, or not soon enough: nothing was even asked."""
+    """The engine does not accept connections, or not soon enough: it never got the request."""
 
 
 class Broken(Exception):
-    """The answer began, and will not end."""
+    """The answer began, and cannot be completed."""
 
 
 class Upstream:
-    """As many connections as there are requests; they are kept for the next, and closed with it."""
+    """A client for engines, with a connection for each request. It pools them, and closes them at its end."""
 
     def __init__(self) -> None:
         self._pool = Pool()
@@ -55,8 +55,8 @@ class Upstream:
         request_id: str,
         waiting: AbstractAsyncContextManager[None],
     ) -> AsyncIterator[Answer]:
-        """Its answer, from the headers on; `waiting`, for as long as there are none, may end that with a TimeoutError.
-        Whoever leaves early ends the request. Raises Unanswered.
+        """Yield the answer once its headers have arrived, or raise Unanswered. `waiting` surrounds the wait for them,
+        and may end it with a TimeoutError. Leaving the context early ends the request.
         """
         address = address_read(engine.address)
         head = _head(address, path, len(body), identity, request_id)
@@ -72,7 +72,7 @@ class Upstream:
                 raise Unanswered(str(problem) or type(problem).__name__) from problem
             yield answer
         finally:
-            if connection is not None:  # of an answer that was not read to its end, it is closed
+            if connection is not None:  # if its answer was not read to the end, the pool closes it
                 self._pool.give_back(address, connection)
 
     async def _connection(self, address: Address) -> Connection:
@@ -83,7 +83,7 @@ class Upstream:
 
 
 async def parts(answer: Answer) -> AsyncIterator[bytes]:
-    """Its body as it comes. Raises Broken."""
+    """Yield the body as it arrives. Raise Broken if the connection fails."""
     try:
         while data := await answer.part():
             yield data
@@ -92,7 +92,7 @@ async def parts(answer: Answer) -> AsyncIterator[bytes]:
 
 
 async def whole(answer: Answer) -> bytes:
-    """Raises Broken."""
+    """Raise Broken if the connection fails."""
     found = []
     try:
         while data := await answer.part():
@@ -103,7 +103,7 @@ async def whole(answer: Answer) -> bytes:
 
 
 def passed_on(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Of an engine's headers, what its client gets."""
+    """Return the engine's headers that the client may see."""
     named = {one.strip().lower() for name, value in headers if name == "connection" for one in value.split(",")}
     return [
         (name, value)

@@ -1,1 +1,1 @@
-"""HTTP as engine and gateway both speak it: a client's other end, errors, headers, events, connections."""
+"""HTTP for engine and gateway: clients, errors, headers, events, connections. Start with `application.py`."""

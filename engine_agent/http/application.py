@@ -1,4 +1,4 @@
-"""An ASGI application of a few paths, and what all its answers have in common: methods, refusals, who left."""
+"""A base for ASGI applications with a few paths: methods, refusals, unexpected errors, and clients that leave."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _MODEL = "/v1/models/"
 
 
 class Application(ABC):
-    _paths: Mapping[str, tuple[str, Endpoint]]  # the method that each takes, and what answers
+    _paths: Mapping[str, tuple[str, Endpoint]]  # path → its method and endpoint
 
     def __init__(self, *, write_seconds: float, scrapers: Scrapers) -> None:
         self._write_seconds, self._scrapers = write_seconds, scrapers
@@ -27,19 +27,19 @@ class Application(ABC):
 
     @abstractmethod
     async def _model(self, client: Client, name: str) -> None:
-        """What is told of one model, whose name may have slashes in it."""
+        """Answer with the description of one model. Its name may contain slashes."""
 
     @abstractmethod
     def _refused(self, error: ApiError) -> None:
-        """A client is about to be told so."""
+        """Record an error that a client is about to get."""
 
     @abstractmethod
     def _stopping(self) -> ApiError:
-        """What whoever is cut off is told."""
+        """Return the error for clients that are cut off."""
 
     @abstractmethod
     async def _metrics_text(self) -> bytes:
-        """What `/metrics` says now."""
+        """Return the current text of `/metrics`."""
 
     async def _metrics(self, client: Client) -> None:
         if not self._scrapers.may_read(client.headers, client.host):
@@ -54,7 +54,7 @@ class Application(ABC):
         return self._paths[path]
 
     def _told(self, problem: Exception, request_id: str) -> ApiError:
-        """What a client is told of a problem."""
+        """Return the error that a client gets for a problem."""
         if isinstance(problem, ApiError):
             return problem
         log.error("request %s: it failed", request_id, exc_info=problem)
@@ -70,7 +70,7 @@ class Application(ABC):
             await self._answer(client, scope["method"], scope["path"])
 
     def stop(self) -> None:
-        """What is behind it ends now. What it fails at from here on is worth asking elsewhere."""
+        """Mark the service as ending. From here on, internal errors become retryable errors."""
         self._is_stopping = True
 
     async def _answer(self, client: Client, method: str, path: str) -> None:
@@ -79,7 +79,7 @@ class Application(ABC):
             await self._dispatch(client, method, path)
         except ClientGone:
             log.info("request %s: the client left", client.request_id)
-        except asyncio.CancelledError:  # the server stops, and has waited for it
+        except asyncio.CancelledError:  # the server stops, after its grace period
             if client.has_answer:
                 raise
             await self._refuse(client, self._stopping())
@@ -111,7 +111,7 @@ class Application(ABC):
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
-    """What there is to open and close is whoever's who serves this."""
+    """Acknowledge startup and shutdown: the process that serves an application opens and closes its resources."""
     for moment in ("startup", "shutdown"):
         await receive()
         await send({"type": f"lifespan.{moment}.complete"})

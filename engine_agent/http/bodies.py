@@ -1,4 +1,4 @@
-"""Bodies of requests, read within bounds: each is no longer than a prompt can be, and together they fit into memory."""
+"""Reads request bodies within limits: each is no longer than a prompt can be, and all together fit into memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,11 +12,11 @@ from engine_agent.http.errors import ApiError, unavailable
 class BodyLimits(Protocol):
     @property
     def body_bytes(self) -> int:
-        """Of one."""
+        """Return the most bytes of one body."""
 
     @property
     def held_bytes(self) -> int:
-        """Of all that are being received or answered."""
+        """Return the most bytes of all bodies that are being received or answered."""
 
     @property
     def receive_seconds(self) -> float: ...
@@ -29,12 +29,12 @@ class Bodies:
 
     @property
     def held_bytes(self) -> int:
-        """Of all that are being received or answered."""
+        """Return the bytes of all bodies that are being received or answered."""
         return self._held_bytes
 
     @asynccontextmanager
     async def reading(self, client: Client) -> AsyncIterator[bytes]:
-        """The whole body. What it takes counts until the caller is done with it."""
+        """Yield the whole body. Its bytes count as held until the caller leaves this context."""
         _check_encoding(client)
         self._check(_announced(client.headers.get("content-length")))
         body = bytearray()

@@ -1,4 +1,4 @@
-"""The other end of one request: what it sends, what it is sent, and whether it is still there."""
+"""The client of one request: what it sends, what it receives, and whether it is still connected."""
 
 import asyncio
 import json
@@ -20,28 +20,28 @@ EVENTS = "text/event-stream"
 
 
 class ClientGone(Exception):
-    """Nobody is there to be answered: it left, or reads so slowly that it might as well have."""
+    """The client has left, or reads so slowly that it counts as gone."""
 
 
 class Witness(Protocol):
-    """Sees what a client is sent, and has something to add."""
+    """Observes what a client is sent, and may add headers."""
 
     def begins(self, status: int, headers: "Headers") -> "Headers":
-        """Headers that the answer gets besides."""
+        """Return headers to add to the answer."""
 
     def passes(self, data: bytes) -> None:
-        """A part of the answer's body."""
+        """Observe a part of the answer's body."""
 
 
 class Client:
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, write_seconds: float) -> None:
         self.headers = _headers(scope)
         self.query: bytes = scope.get("query_string", b"")
-        self.host: str | None = (scope.get("client") or (None,))[0]  # of the connection, whoever else it is for
+        self.host: str | None = (scope.get("client") or (None,))[0]  # the other end of the connection, perhaps a proxy
         self.request_id = request_id_accept(self.headers.get(REQUEST_ID))
-        self.has_answer = False  # its first line, at least
+        self.has_answer = False  # at least the first line was sent
         self.reads_events = False  # the answer is a stream of events
-        self.is_for_browsers = True  # what is told without a key is not told to any page somebody has open
+        self.is_for_browsers = True  # adds CORS headers; False without a key, or any web page could read it
         self.witness: Witness | None = None
         self._is_head = scope["method"] == "HEAD"
         self._receive, self._send = receive, send
@@ -49,23 +49,23 @@ class Client:
         self._leaving: asyncio.Task[None] | None = None
         self._is_staying = self._is_cancelling = False
 
-    # What it sends
+    # Receiving
 
     async def chunk(self) -> tuple[bytes, bool]:
-        """The next part of its body, and whether more will follow."""
+        """Return the next part of its body, and whether more will follow."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         return message.get("body", b""), message.get("more_body", False)
 
-    # Whether it is there. Only after its body has been read.
+    # Noticing that it leaves, which works only after its body has been read
 
     @property
     def has_left(self) -> bool:
         return self._leaving is not None and self._leaving.done()
 
     async def staying(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work comes to. When the client leaves, the work is cancelled and ClientGone raised."""
+        """Return the result of the work. If the client leaves, cancel the work and raise ClientGone."""
         task = asyncio.current_task()
         assert task is not None
         self._leaving = asyncio.create_task(self._left())
@@ -74,7 +74,7 @@ class Client:
         try:
             return await work
         except asyncio.CancelledError:
-            if self._is_cancelling and not task.uncancel():  # and nobody else cancels it
+            if self._is_cancelling and not task.uncancel():  # no other cancellation is pending
                 raise ClientGone from None
             raise
         finally:
@@ -83,7 +83,7 @@ class Client:
 
     def _cancel(self, work: "asyncio.Task[Any]", leaving: "asyncio.Task[None]") -> None:
         if not leaving.cancelled():
-            leaving.exception()  # retrieved: who cannot be heard any more has left as well
+            leaving.exception()  # marked as retrieved: a client that cannot be heard has left as well
         if self._is_staying:
             self._is_cancelling = True
             work.cancel()
@@ -92,7 +92,7 @@ class Client:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    # What it is sent
+    # Sending
 
     async def start(self, status: int, headers: Headers) -> None:
         self.has_answer = True
@@ -125,7 +125,7 @@ class Client:
                 await self._send(message)
         except (TimeoutError, OSError):
             raise ClientGone from None
-        except RuntimeError:  # as a closed connection says it, which others say of what was sent
+        except RuntimeError:  # raised for a closed connection, but also for invalid messages
             if self.has_left:
                 raise ClientGone from None
             raise
@@ -136,7 +136,7 @@ def as_json(value: Any) -> bytes:
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:
-    """By lower-case name. Of two with one name the first counts for nothing: they are joined, as HTTP reads them."""
+    """Return the headers by lower-case name. Join repeated ones, as HTTP does, so that neither counts alone."""
     found: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")

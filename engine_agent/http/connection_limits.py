@@ -1,4 +1,4 @@
-"""How many connections a server keeps open: in total, and from one address. Pure counting, no sockets."""
+"""Counts a server's open connections against limits, in total and for each address. Pure counting, no sockets."""
 
 import ipaddress
 from collections import Counter
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOOPBACK: tuple[Network, ...] = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
-IPV6_PREFIX = 64  # one customer of a provider has as many addresses as these bits leave
+IPV6_PREFIX = 64  # a provider gives each customer all addresses behind these bits
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """No number: no limit. `exempt` are networks whose addresses have the total alone: a proxy has one address for all
-    of its clients.
+    """The most connections a server keeps open; None: no limit. Addresses in `exempt` networks count only towards the
+    total, because a proxy has one address for all its clients.
     """
 
     total: int | None = None
@@ -21,7 +21,7 @@ class ConnectionLimits:
 
 
 def half_for_one_address(total: int) -> ConnectionLimits:
-    """For a server that knows no proxies: none of them, and nobody else, takes all there is."""
+    """Return limits for a server that knows no proxies: no address, not even a proxy's, can take all connections."""
     return ConnectionLimits(total, max(1, total // 2), exempt=LOOPBACK)
 
 
@@ -31,7 +31,7 @@ class OpenConnections:
         self._by_client: Counter[str] = Counter()
 
     def problem(self, address: str | None) -> str | None:
-        """Why there is no room for one more connection from there."""
+        """Return why there is no room for another connection from this address, or None."""
         limits = self._limits
         if limits.total is not None and self._total >= limits.total:
             return "More connections are open than this server has room for."
@@ -53,7 +53,7 @@ class OpenConnections:
                 del self._by_client[client]
 
     def _client(self, address: str | None) -> str | None:
-        """By what connections are counted together; None where they are not: Unix sockets, exempt networks."""
+        """Return the key to count connections by; None if they are not counted: Unix sockets, exempt networks."""
         if self._limits.per_address is None:
             return None
         try:

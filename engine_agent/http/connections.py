@@ -1,8 +1,8 @@
-"""A client's connection as uvicorn handles it, with bounds it lacks.
+"""A client's connection as uvicorn handles it, with limits that uvicorn lacks.
 
-A request's head comes soon and is short, nothing but a body is long, and one request is answered before the next is
-heard: whoever speaks meanwhile is answered the first, and then the connection closes. A body keeps moving and ends in
-time, a trailer is never a header, and only a request without a body becomes a WebSocket.
+A request's head arrives soon and is short, only a body may be long, and a client has one request at a time: if it sends
+another early, it gets the first answer, and then the connection closes. A body keeps moving and ends in time, a trailer
+never counts as a header, and only a request without a body becomes a WebSocket.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from engine_agent.http.errors import ApiError, invalid, unavailable
 from engine_agent.http.headers import request_id_accept
 from engine_agent.http.heads import head_problem
 
-MOST_HEAD_BYTES = 65_536  # and as many between two parts of a body, or behind it
-MOST_HEADERS = 256  # applications join the values of repeated names, which takes the square of their number
-PROGRESS_SECONDS, PROGRESS_BYTES = 10.0, 10_240  # a body that is still on its way brings so much in so long
-MOST_CHUNKS, CHUNK_BYTES = 1_024, 64  # of a body, and one more for so many of its bytes: each costs as much as a header
-DISCARD_SECONDS = 10.0  # for the rest of what was refused before it was read
+MOST_HEAD_BYTES = 65_536  # also between two parts of a body, or after it
+MOST_HEADERS = 256  # applications join the values of repeated names, in time that grows with the square of their number
+PROGRESS_SECONDS, PROGRESS_BYTES = 10.0, 10_240  # the least that a body brings in so many seconds
+MOST_CHUNKS, CHUNK_BYTES = 1_024, 64  # per body, plus one for so many of its bytes: a chunk costs as much as a header
+DISCARD_SECONDS = 10.0  # time limit for the rest of a request that was refused early
 MOST_DISCARDED_BYTES = 16 * 2**20
-FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.005, 0.25  # at who says no more: whether it still listens
+FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.005, 0.25  # time between checks whether a half-closed client still listens
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-MOST_TURNED_AWAY = 64  # connections too many that are told so, at once; of more, nobody is told
+MOST_TURNED_AWAY = 64  # connections over the limit that get an error at the same time; others are just closed
 REASONS = {
     400: b"Bad Request",
     408: b"Request Timeout",
@@ -40,7 +40,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class Refusal(NamedTuple):
-    """An error as a client reads it."""
+    """An error in the form that a client gets."""
 
     headers: list[tuple[bytes, bytes]]
     body: bytes
@@ -52,16 +52,14 @@ def openai_refusal(error: ApiError, request_id: str) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds a client has for a request's head (from the connection's first moment, or the head's first byte) and for
-    all of its body.
-    """
+    """Seconds for a request's head, from the connection's start or the head's first byte, and for its body."""
 
     head_seconds: float = 30.0
     body_seconds: float = 60.0
 
 
 class Config(uvicorn.Config):
-    """Connections beyond the limits get 503, a few at a time. `refusal` describes errors that no application sees."""
+    """Connections beyond the limits get 503, a few at a time. `refusal` formats errors that no application sees."""
 
     def __init__(
         self,
@@ -86,20 +84,20 @@ class Connection(HttpToolsProtocol):
         self._open, self._turned_away = config.open_connections, config.turned_away
         self._is_counted = False
         self._fault: ApiError | None = None  # why a callback stopped the parser
-        self._body_watch: asyncio.TimerHandle | None = None  # while a body is on its way
+        self._body_watch: asyncio.TimerHandle | None = None  # set while a body arrives
         self._body_ends_at = 0.0
-        self._progress_bytes = 0  # of the body, since it was last looked at
-        self._is_unread = False  # whether the application may not have read, when the body was last looked at
+        self._progress_bytes = 0  # bytes of the body since the last check
+        self._is_unread = False  # whether the application may not have read, at the last check
         self._body_bytes = self._chunks = 0
-        self._waiting: asyncio.TimerHandle | None = None  # while a head is expected
-        self._discarding: asyncio.TimerHandle | None = None  # while a body is read that nobody wants
-        self._looking: asyncio.TimerHandle | None = None  # while a client listens and says no more
-        self._beside_bytes = 0  # since the last of a body
+        self._waiting: asyncio.TimerHandle | None = None  # set while a head is expected
+        self._discarding: asyncio.TimerHandle | None = None  # set while an unwanted body is read
+        self._looking: asyncio.TimerHandle | None = None  # set while a client that ended its side still listens
+        self._beside_bytes = 0  # bytes outside a body, since its last byte
         self._discarded_bytes = 0
         self._is_body_due = False
         self._is_deaf = False
-        self._is_upgrading = False  # while a head is repeated, which everybody has heard
-        self._early = b""  # from a client that has its whole answer, while the application still ends it
+        self._is_upgrading = False  # True while a head is replayed that the application already has
+        self._early = b""  # received after the whole answer, while the application still ends it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -116,7 +114,7 @@ class Connection(HttpToolsProtocol):
         return self.client[0] if self.client else None
 
     def _turn_away(self, problem: str) -> None:
-        """It takes no place of those who are served."""
+        """Refuse a connection over the limit, without counting it."""
         self.connections.discard(self)
         if len(self._turned_away) >= MOST_TURNED_AWAY:
             self.transport.abort()
@@ -132,20 +130,20 @@ class Connection(HttpToolsProtocol):
         for timer in (self._waiting, self._discarding, self._looking, self._body_watch):
             if timer is not None:
                 timer.cancel()
-        self._unset_keepalive_if_required()  # uvicorn leaves it after a reset: it kept the last request for 75 s
+        self._unset_keepalive_if_required()  # uvicorn leaves it after a reset, which kept the last request for 75 s
         super().connection_lost(exc)
         if self.cycle is not None:
             self.cycle.transport = self.transport  # breaks a reference cycle
 
     @property
     def _is_busy(self) -> bool:
-        """A request is under way, or what it was answered is not read yet."""
+        """Return whether a request is running, or its answer is not read yet."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and (not cycle.response_complete or self.flow.write_paused)
 
     @property
     def _is_answer_sent(self) -> bool:
-        """Whether the client has its whole answer, although the application has not ended it.
+        """Return whether the client has its whole answer, although the application has not ended it.
 
         HEAD, 204 and 304 have no body, and a streaming response sends its empty last message later.
         """
@@ -157,18 +155,18 @@ class Connection(HttpToolsProtocol):
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a client waits here for an answer, or may not have read all of its last one."""
+        """Return whether a client waits for an answer, or may not have read all of its last one."""
         return self._is_busy or self._discarding is not None or self.transport.is_closing()
 
     def retire(self) -> None:
-        """End with the current answer, or now if idle. Where a head is due, the answer to that request ends it."""
+        """Close after the current answer, or now if idle. If a head is due, close after the answer to it."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             cycle.keep_alive = False
         elif self._waiting is None and self._discarding is None:
             self.transport.close()
 
-    # What it says
+    # Receiving
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
@@ -185,7 +183,7 @@ class Connection(HttpToolsProtocol):
         self._stay()
 
     def _hear(self, data: memoryview) -> None:
-        """The parser never gets more than is left of a head's bytes."""
+        """Parse data, but at most as many bytes as a head has left."""
         while len(data) > 0 and not self._is_deaf and not self.transport.is_closing():
             room = MOST_HEAD_BYTES - self._beside_bytes
             if room > 0:
@@ -203,12 +201,12 @@ class Connection(HttpToolsProtocol):
             self._refuse(self._fault or unknown)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whoever says no more may still listen: then it gets its answer, and only then the connection closes."""
+        """Return whether to stay open: a client that ends its side may still listen, and then gets its answer first."""
         if not self._is_busy or self._is_body_due or self.cycle.scope["http_version"] == "1.0":
             return False
         self._hear_no_more()
         if not self.cycle.response_started:
-            self.transport.write(CONTINUE)  # a machine where nobody listens answers with a reset
+            self.transport.write(CONTINUE)  # if the client is gone, its machine answers this with a reset
         self._look(FIRST_LOOK_SECONDS)
         return True
 
@@ -217,13 +215,13 @@ class Connection(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
-                self._is_deaf = True  # from here on the socket's protocol hears, and is counted for us
+                self._is_deaf = True  # from here on the WebSocket's protocol receives; this connection still counts
                 self.handle_websocket_upgrade()
             else:
                 self._stay_with_http(data[upgrade.args[0] :])
 
     def _stay_with_http(self, rest: memoryview) -> None:
-        """A wish for another protocol may be ignored, but the parser reads no body behind it. A fresh one does."""
+        """Ignore a request to change the protocol. The parser would read no body after it, so replace the parser."""
         framing = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
         self.parser = httptools.HttpRequestParser(self)
         self._is_upgrading = True
@@ -231,13 +229,13 @@ class Connection(HttpToolsProtocol):
         self._is_upgrading = False
         self._parse(rest)
 
-    # What the parser hears
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         if self._is_upgrading:
             return
         if self._is_busy:
-            raise RuntimeError("a request before the last one was answered")  # ends the parser, and is told nobody
+            raise RuntimeError("a request before the last one was answered")  # stops the parser; no client sees it
         self._expect_head()
         super().on_message_begin()
 
@@ -247,7 +245,7 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._waiting is None:
-            return  # it comes behind a body, where it means nothing
+            return  # a trailer, which has no meaning here
         if len(self.headers) >= MOST_HEADERS:
             raise self._faulty(_head_too_large(f"{MOST_HEADERS} headers"))
         super().on_header(name, value.strip(b" \t"))
@@ -269,7 +267,7 @@ class Connection(HttpToolsProtocol):
         return bool(self.parser.should_upgrade()) and self._get_upgrade() == b"websocket"
 
     def _faulty(self, error: ApiError) -> Exception:
-        """Stops the parser; the client gets that error."""
+        """Keep the error for the client, and return it, to be raised as an exception that stops the parser."""
         self._fault = error
         return error
 
@@ -293,11 +291,11 @@ class Connection(HttpToolsProtocol):
         if self._discarding is not None:
             self._discarding.cancel()
             self._discarding = None
-        if not self.parser.should_keep_alive():  # a trailer may say so; the parser reads nothing more
+        if not self.parser.should_keep_alive():  # a trailer can cause this; the parser then reads no more
             self.cycle.keep_alive = False
         super().on_message_complete()
 
-    # What it is told
+    # Answering
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.transport = _AnswerTransport(self.transport, self._end)
@@ -305,12 +303,12 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, self._giving_up(cycle, told))
 
     def _giving_up(self, cycle: RequestResponseCycle, app: Any) -> Any:
-        """Of an answer that ends before its end because nobody reads it, nothing is kept for whoever might."""
+        """Wrap the application: if its answer ends early because the client does not read, drop the connection."""
 
         async def answered(scope: Any, receive: Any, send: Any) -> None:
             await app(scope, receive, send)
             if cycle.response_started and not cycle.response_complete and self.flow.write_paused:
-                cycle.disconnected = True  # or it would be taken for a mistake of the application's
+                cycle.disconnected = True  # otherwise uvicorn would report a mistake of the application
                 self.transport.abort()
 
         return answered
@@ -327,7 +325,7 @@ class Connection(HttpToolsProtocol):
             self.data_received(early)
 
     def _end(self) -> None:
-        """Close the connection behind its last answer, which must not be lost to a reset."""
+        """Close the connection after its last answer, without a reset, which would lose that answer."""
         if self._is_body_due:
             self._is_deaf = True
             self._unwatch_body()
@@ -336,7 +334,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, error: ApiError) -> None:
-        """No application hears of it, so the answer is written here, unless another one is under way."""
+        """Send an error that no application handles, unless another answer is running."""
         if self.cycle.response_started if self._is_body_due else self._is_busy:
             self._hear_no_more()
             return
@@ -360,12 +358,12 @@ class Connection(HttpToolsProtocol):
         self._say_no_more()
 
     def _leave_application(self) -> None:
-        """For it, its client has left."""
+        """Make the application see that its client has left."""
         self.cycle.disconnected = True
         self.cycle.message_event.set()
 
     def _say_no_more(self) -> None:
-        """What is still being said is read for a while: a socket closed over unread bytes is reset, answer and all."""
+        """Half-close, then read for a while: closing with unread bytes would reset, and lose the answer."""
         self._discarded_bytes = 0
         if not self.transport.is_closing() and self._discarding is None:
             self.flow.resume_reading()
@@ -378,13 +376,13 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _hear_no_more(self) -> None:
-        """The connection ends with the answer that is under way."""
+        """Ignore further bytes, and close the connection after the current answer."""
         self._is_deaf = True
         self.cycle.keep_alive = False
         if self.cycle.response_complete:
             self.transport.close()
 
-    # How long it is waited for
+    # Time limits
 
     def _expect_head(self) -> None:
         if self._waiting is None:
@@ -421,7 +419,7 @@ class Connection(HttpToolsProtocol):
             self._expect_progress()
         elif now < self._body_ends_at and self._progress_bytes >= PROGRESS_BYTES:
             self._expect_progress()
-        elif self.cycle.response_started:  # too late to say so
+        elif self.cycle.response_started:  # too late for an error
             self._leave_application()
             self.transport.close()
         else:
@@ -433,7 +431,7 @@ class Connection(HttpToolsProtocol):
         return f"A request's body has to come within {self.config.deadlines.body_seconds:g} s, and at least {rate}."
 
     def _stay(self) -> None:
-        """Whoever has said something that began no request is not waited for longer than who is silent."""
+        """Limit the wait for a body. Bytes without a request give a client no more time than silence."""
         if self._is_body_due and self._body_watch is None and not (self._is_deaf or self.cycle.response_complete):
             self._watch_body()
         if self._is_busy or self._is_body_due or self._is_deaf or self._waiting is not None:
@@ -444,9 +442,9 @@ class Connection(HttpToolsProtocol):
             )
 
     def _look(self, seconds: float) -> None:
-        """A reset is noticed by nobody while there is nothing to read or to write."""
+        """Check for a reset, which goes unnoticed while there is nothing to read or to write."""
         poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), 0)  # errors alone
+        poll.register(self.transport.get_extra_info("socket").fileno(), 0)  # reports errors only
         if poll.poll(0):
             self.transport.abort()
         elif not self.transport.is_closing():
@@ -454,7 +452,7 @@ class Connection(HttpToolsProtocol):
 
 
 class _AnswerTransport(asyncio.Transport):
-    """The transport as uvicorn's cycle uses it. `end`: how to close it."""
+    """The transport that uvicorn's cycle gets. It closes by calling `end`."""
 
     def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
         super().__init__()
@@ -483,7 +481,7 @@ def _announces_body(name: bytes, value: bytes) -> bool:
 
 
 def without_chunks(cycle: RequestResponseCycle, app: Any) -> Any:
-    """HTTP/1.0 knows none: what has no length ends where the connection does."""
+    """Send no chunks, which HTTP/1.0 lacks: a body without a length ends with the connection."""
 
     async def answered(scope: Any, receive: Any, send: Any) -> None:
         async def sent(message: Any) -> None:

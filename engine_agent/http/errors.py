@@ -1,4 +1,4 @@
-"""What a client is told when it gets no answer, in OpenAI's shape."""
+"""Errors for clients, in OpenAI's format."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ INVALID, SERVER = "invalid_request_error", "server_error"
 
 
 class ApiError(Exception):
-    """One refusal. `param` names the parameter at fault, `code` is for programs."""
+    """An error for a client. `param` names the parameter at fault, `code` is for programs."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ def invalid(param: str | None, problem: str, code: str | None = "invalid_value")
 
 
 def unavailable(message: str, code: str, *, retry_seconds: int = RETRY_SECONDS) -> ApiError:
-    """Worth asking again, here or elsewhere."""
+    """Return an error after which a client may try again, here or elsewhere."""
     return ApiError(503, message, code=code, headers={"retry-after": str(retry_seconds)})
 
 
 def model_not_found(name: str, served: Iterable[str]) -> ApiError:
-    """`served`: what whoever asks may use instead."""
+    """Return the error for an unknown model. `served` lists the models that the caller may use instead."""
     text = f"There is no model {name[:200]!r} here. {_named(sorted(served))}"
     return ApiError(404, text, param="model", code="model_not_found")
 
@@ -54,5 +54,5 @@ def _named(models: Sequence[str]) -> str:
 
 
 def failed() -> ApiError:
-    """What happened is in the log, and no client's business."""
+    """Return an error without details: they are in the log, and not for clients."""
     return ApiError(500, "The server failed at this request.", code="internal_error")

@@ -12,7 +12,7 @@ EXTRA_BODY: Final = "extra_body"
 
 
 def read_request(body: bytes) -> dict[str, Any]:
-    """Return the request with the contents of `extra_body` among its own fields. Raises ApiError."""
+    """Return the request with the contents of `extra_body` among its own fields. Raise ApiError if it is invalid."""
     return merge_extra_body(read_object(body))
 
 
@@ -33,7 +33,7 @@ def merge_extra_body(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_same(name: str, value: Any, other: Any) -> None:
-    # 1 and true are equal in Python, and not the same parameter.
+    # 1 and true are equal in Python, but not the same parameter.
     if type(value) is not type(other) or value != other:
         shown = ascii(name[:80])[1:-1]
         raise invalid(shown, f"has one value in the request and another in {EXTRA_BODY}: send it once")

@@ -1,4 +1,4 @@
-"""The headers every response carries, and the names of those that say what the cache was worth: the contract's."""
+"""The headers that every response carries, and the contract's names of those that report cache hits."""
 
 import re
 import uuid
@@ -18,12 +18,12 @@ RATE_LIMITS = tuple(
     f"x-ratelimit-{what}-{of}" for of in ("requests", "tokens") for what in ("limit", "remaining", "reset")
 )
 CORS = (
-    ("access-control-allow-origin", "*"),  # what it guards is a key in a header, which no browser sends by itself
+    ("access-control-allow-origin", "*"),  # a response needs a key in a header, which no browser sends by itself
     ("access-control-expose-headers", ", ".join((*COUNTED, *RATE_LIMITS, REQUEST_ID, "retry-after"))),
 )
 PREFLIGHT = (
     ("access-control-allow-methods", "GET, POST, OPTIONS"),
-    ("access-control-allow-headers", "*, authorization"),  # the star does not stand for this one
+    ("access-control-allow-headers", "*, authorization"),  # the star does not include this one
     ("access-control-max-age", "86400"),
 )
 EVENT_STREAM = (
@@ -35,5 +35,5 @@ _ACCEPTABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def request_id_accept(offered: str | None) -> str:
-    """The client's own id where it is harmless in logs and headers, else a fresh one."""
+    """Return the client's id if it is harmless in logs and headers, otherwise a new one."""
     return offered if offered and _ACCEPTABLE.fullmatch(offered) else uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""What is wrong with a request's head that the parser lets through, and that a proxy may read otherwise (RFC 9112)."""
+"""Finds faults in a request's head that the parser accepts, and that a proxy may read differently (RFC 9112)."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
 
 def head_problem(version: str, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Names what is wrong, for the client; None where the head is sound. Names are in lower case, values have no white
+    """Return what is wrong with a head, for the client, or None. Names must be in lower case, and values without white
     space around them.
     """
     hosts, encodings = [], []
@@ -33,7 +33,7 @@ def _host_problem(version: str, hosts: list[bytes]) -> str | None:
 
 
 def _encoding_problem(version: str, encodings: list[bytes]) -> str | None:
-    """Whoever stands in front may know other encodings, and see another end of the body."""
+    """Return what is wrong: a proxy in front may know other encodings, and see the body end elsewhere."""
     if not encodings:
         return None
     if version == "1.0":

@@ -1,4 +1,4 @@
-"""Where a process listens: sockets bound before anything slow begins, so that a port in use is known at once."""
+"""Binds a process's sockets before anything slow begins, so that a port in use is reported at once."""
 
 import errno
 import os
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-SILENT_MILLISECONDS = 60_000  # a client whose machine takes nothing for so long is given up by the kernel
-LONGEST_PATH = 107  # of a Unix socket, in bytes, on Linux; 103 on macOS
+SILENT_MILLISECONDS = 60_000  # the kernel drops a client whose machine acknowledges nothing for so long
+LONGEST_PATH = 107  # limit for a Unix socket, in bytes, on Linux; 103 on macOS
 
 
 class CannotListen(Exception):
-    """An address that is taken or no address; names it."""
+    """The address is in use or invalid; the message names it."""
 
 
 def local_url(host: str, port: int) -> str:
-    """Where people on this machine reach a server that listens there."""
+    """Return the URL of a server for users of this machine."""
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
     return f"http://{f'[{reached}]' if ':' in reached else reached}:{port}"
 
@@ -29,7 +29,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         raise CannotListen(f"{host}:{port}: is no address of this machine: {problem.strerror}") from problem
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; what is accepted inherits it
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MILLISECONDS)
         bound.bind(address)
     except OSError as problem:
@@ -40,8 +40,8 @@ def bind_tcp(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def listen_unix(path: Path) -> Iterator[socket.socket]:
-    """A socket only its owner may open, in the place of one that was left behind. It is gone afterwards, unless it is
-    another's by then.
+    """Yield a socket that only its owner may open. It replaces one that a dead process left, and is deleted at the
+    end, unless another process has replaced it by then.
     """
     with _bind_unix(path) as bound:
         ours = path.stat().st_ino
@@ -63,7 +63,7 @@ def _bind_unix(path: Path) -> socket.socket:
             _check_left_behind(path)
             path.unlink()
         bound.bind(os.fspath(path))
-        bound.listen()  # whoever looks from here on sees that somebody has it
+        bound.listen()  # from here on, other processes see that the path is in use
     except OSError as problem:
         bound.close()
         raise CannotListen(f"{path}: {_why(problem)}") from problem
@@ -79,7 +79,7 @@ def _check_left_behind(path: Path) -> None:
             caller.connect(os.fspath(path))
         except ConnectionRefusedError:
             return
-        except BlockingIOError:  # somebody is there, and busy
+        except BlockingIOError:  # another process listens, and is busy
             pass
     raise OSError(errno.EADDRINUSE, "somebody answers", os.fspath(path))
 

@@ -1,11 +1,11 @@
-"""One question over urllib: asked of whom it is addressed to, and of nobody else."""
+"""A handler for urllib that follows no redirects."""
 
 from typing import Any
 from urllib.request import HTTPRedirectHandler
 
 
 class Stays(HTTPRedirectHandler):
-    """Somebody who leads elsewhere is not who was asked, and no token travels on: a redirect is an HTTPError."""
+    """Turns a redirect into an HTTPError: its target is not the addressed server, and must not get the token."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

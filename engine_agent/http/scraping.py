@@ -1,6 +1,6 @@
-"""Who may read `/metrics`: they say what every tenant does, and strangers reach the port that requests come by.
+"""Decides who may read `/metrics`: they show every tenant's activity, on a port that is open to clients.
 
-One rule for web, gateway, engine and sidecar. Nothing but the standard library.
+Web, gateway, engine and sidecar share this rule. Needs only the standard library.
 """
 
 import hmac
@@ -11,14 +11,14 @@ from typing import Final, Self
 
 VARIABLE: Final = "LUMINET_METRICS_TOKEN"
 REFUSAL: Final = f"Metrics are for the bearer of {VARIABLE}; where none is set, for this machine itself."
-# What a proxy adds: who comes by one on this machine is not this machine.
+# Headers that a proxy adds: a client that comes through a proxy on this machine is not local.
 _FOR_OTHERS: Final = frozenset({"forwarded", "via"})
 _FOR_OTHERS_PREFIX: Final = "x-forwarded-"
 
 
 @dataclass(frozen=True, slots=True)
 class Scrapers:
-    """Once there is a token, it is asked of everybody; without one, who asks from here on their own behalf may read."""
+    """Clients that may read metrics: with a token, those that send it; without one, local ones without a proxy."""
 
     token: str | None = field(default=None, repr=False)
 
@@ -27,7 +27,7 @@ class Scrapers:
         return cls(environ.get(VARIABLE, "").strip() or None)
 
     def may_read(self, headers: Mapping[str, str], host: str | None) -> bool:
-        """`headers` by lower-case name; `host`: the address at the other end of the connection."""
+        """Return whether a client may read. `headers` have lower-case names; `host` is the client's address."""
         if self.token is None:
             return _is_loopback(host) and not any(map(_is_for_others, headers))
         offered = headers.get("authorization", "").encode(errors="replace")

@@ -1,4 +1,4 @@
-"""An application served by uvicorn, as engine and gateway both are. Signals and the loop are the process's."""
+"""Serves an application by uvicorn, for engine and gateway. The process handles signals and the event loop."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ from engine_agent.http.connection_limits import ConnectionLimits
 from engine_agent.http.connections import Config, Connection, Deadlines
 
 KEEP_ALIVE_SECONDS = 75
-GRACE_SECONDS = 3  # for answers that are under way when a server stops
+GRACE_SECONDS = 3  # time for running answers when a server stops
 
 
 class Server(uvicorn.Server):
-    """One of several in a process: signals are the process's."""
+    """A server that leaves signals to its process, which may have several servers."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -36,7 +36,7 @@ class Server(uvicorn.Server):
 
     @property
     def unfinished(self) -> int:
-        """How many clients wait for an answer, or for the rest of one."""
+        """Return how many clients wait for an answer, or for the rest of one."""
         connections = self.server_state.connections
         return sum(isinstance(connection, Connection) and connection.is_unfinished for connection in connections)
 

@@ -1,4 +1,4 @@
-"""A body as an object with one meaning, or a refusal in OpenAI's shape."""
+"""Parses a body as an object with one meaning, or raises an error in OpenAI's format."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ _LONGEST_PARAM = 80
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The object that `body` stands for, or an ApiError naming what is wrong and, where it can, the field."""
+    """Return the object in `body`, or raise an ApiError that names the problem and, if possible, the field."""
     try:
         value = loads(body.decode())
     except UnicodeDecodeError as error:

@@ -1,1 +1,1 @@
-"""From a request's body to tokens: shared by engines and gateways, so that both mean the same by construction."""
+"""Turns request bodies into tokens, with the same code in engines and gateways. Start with `bundle.py`."""

@@ -1,8 +1,8 @@
-"""Which text a body's prompt is: for who has a bundle and the body as JSON, and checks no more of it than it needs.
+"""Extracts the prompt from a request's JSON body, for a process with a bundle. It checks no more than it needs.
 
-The engine's server checks every field and then calls the same template and tokenizer; what it would refuse may be
-refused here as well, or rendered all the same. What it takes comes to the same tokens here. So do tools, their calls
-and documents, which not every engine takes, as vLLM gives them to a template.
+The engine's server checks every field and then calls the same template and tokenizer. A body that the server refuses
+may be refused here as well, or rendered anyway; a body that it accepts gets the same tokens here. Templates get tools,
+their calls and documents, which not every engine accepts, in the form that vLLM uses.
 """
 
 import json
@@ -19,11 +19,11 @@ _TEXTS = {str}
 @dataclass(frozen=True, slots=True)
 class PromptText:
     text: str = field(repr=False)
-    adds_special: bool  # whether the tokenizer puts its own tokens around it
+    adds_special: bool  # whether the tokenizer adds its special tokens around it
 
 
 def chat_read(body: Mapping[str, Any]) -> Chat:
-    """Return what a body of `/v1/chat/completions` asks a template for. Raises BadRequest."""
+    """Return the chat in a body of `/v1/chat/completions`. Raise BadRequest if it is invalid."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise BadRequest(FIELD, "must be a list of objects")
@@ -40,12 +40,12 @@ def chat_read(body: Mapping[str, Any]) -> Chat:
 
 
 def rendered_chat(body: Mapping[str, Any], text: str) -> PromptText:
-    """Return the prompt that a body has with this text: the template writes special tokens itself."""
+    """Return the prompt of a rendered chat. The template writes special tokens itself."""
     return PromptText(text, bool(body.get("add_special_tokens")))
 
 
 def completion_prompts(body: Mapping[str, Any]) -> list[PromptText | list[int]]:
-    """Of a body of `/v1/completions`: texts, or token ids. Raises BadRequest."""
+    """Return the prompts in a body of `/v1/completions`: texts or token ids. Raise BadRequest if it is invalid."""
     prompt = body.get("prompt")
     adds_special = body.get("add_special_tokens") is not False
     if isinstance(prompt, str):
@@ -58,14 +58,14 @@ def completion_prompts(body: Mapping[str, Any]) -> list[PromptText | list[int]]:
 
 
 def message_plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without fields of no value: clients send back messages as they got them, with every field there is."""
-    if {*map(type, message.values())} == _TEXTS:  # as nearly all are, and a long chat has hundreds
+    """Return the message without empty fields: clients send messages back as they got them, with all fields."""
+    if {*map(type, message.values())} == _TEXTS:  # true for nearly all messages, of which a long chat has hundreds
         return message
     plain = {name: value for name, value in message.items() if value is not None and value != []}
     calls = plain.get("tool_calls")
     if plain.get("role") != "assistant" or not isinstance(calls, list):
         return plain
-    # Templates rely on a content, which what only calls tools has not.
+    # Templates rely on a content, which a message with only tool calls lacks.
     return {**plain, "content": plain.get("content", []), "tool_calls": [_call_plain(call) for call in calls]}
 
 
@@ -77,7 +77,7 @@ def _call_plain(call: Any) -> Any:
 
 
 def _arguments(told: Any) -> Any:
-    """What their JSON says. A model writes what it likes: what is no JSON is nothing."""
+    """Parse the arguments. A model may write anything: what is not JSON becomes an empty object."""
     if isinstance(told, str):
         try:
             return json.loads(told)

@@ -1,4 +1,4 @@
-"""How much a chat template may take, and the start of a process that renders within that."""
+"""Limits for a chat template, and the start of a process that renders within them."""
 
 import os
 import signal
@@ -13,20 +13,20 @@ from engine_agent.prompts.errors import RequestError, TemplateExhausted, Templat
 from engine_agent.prompts.exchange import Exchange, exchange_open
 from engine_agent.prompts.templates import FIELD
 
-# glibc's: what a long chat needed is kept for the next. Giving it back each time cost as much as rendering.
+# glibc settings that keep the memory of a long chat for the next: returning it each time cost as much as rendering.
 _KEEPING = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
-ROOT = Path(__file__).parents[2]  # where a process finds this package
-START_SECONDS = 60.0  # of a process, on a machine that is very busy
+ROOT = Path(__file__).parents[2]  # a process imports this package from there
+START_SECONDS = 60.0  # a process may take that long to start on a very busy machine
 _WHOSE = "the model's chat template takes more than"
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of one process. Its memory is for all it does, the seconds are for each request."""
+    """The limits of one process: memory for all it does, seconds for each request."""
 
     cpu_seconds: float = 2.0  # a chat of a million tokens takes some 50 ms
-    memory_bytes: int = 1 << 30  # of address space: the longest body in every form that it takes on its way
-    wall_seconds: float = 20.0  # for a process that gets no processor time
+    memory_bytes: int = 1 << 30  # address space: the longest body in every form that it passes through
+    wall_seconds: float = 20.0  # applies to a process that gets no processor time
 
     def out_of_memory(self) -> TemplateExhausted:
         return TemplateExhausted(FIELD, f"{_WHOSE} {self.memory_bytes >> 20:,} MiB of memory for them")
@@ -43,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A process, and what it is spoken to by."""
+    """A running process, and the channels to it."""
 
     process: "subprocess.Popen[bytes]"
     connection: socket.socket
@@ -51,12 +51,12 @@ class Started:
 
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Leave out our own settings, tokens among them: a template that got out of the sandbox would read them."""
+    """Remove our own settings, which include tokens: a template that escapes the sandbox could read them."""
     return {name: value for name, value in environment.items() if not name.startswith("LUMINET_")}
 
 
 def process_start(bounds: Bounds) -> Started:
-    """Raises OSError."""
+    """Raise OSError if no process starts."""
     exchange = exchange_open()
     ours, theirs = socket.socketpair()
     try:

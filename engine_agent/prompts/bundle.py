@@ -1,7 +1,7 @@
-"""All it takes to turn a request's body into tokens as one model does, in one string of bytes with a name of its own.
+"""A bundle: all that turns a request's body into tokens as one model does, encoded as bytes and named by their hash.
 
-An engine has a model's folder and tells its bundle to gateways, which have none: `bundle_encode` there, `bundle_read`
-here, and the sha256 of the bytes is the name, so that a gateway keeps one for all engines of a model.
+An engine has its model's folder, and sends its bundle to gateways, which have none: it calls `bundle_encode`, they call
+`bundle_read`. The name is the sha256 of the bytes, so that a gateway stores one bundle for all engines of a model.
 """
 
 import json
@@ -27,17 +27,17 @@ _FIELDS = frozenset(("format", "tokenizer", "template", "special_tokens", "conte
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """What is heavy to make is made when it is first asked for, in whatever thread that is."""
+    """A bundle. Expensive parts are built at their first use, in the thread that uses them."""
 
     tokenizer_json: str
     template_source: str | None  # None: the model takes no chats
     special_tokens: Mapping[str, str]  # `bos_token` and the like, as templates know them
     contents: Contents  # how the template takes a message's content
-    vocab_size: int  # the model's: its tokens are below it
+    vocab_size: int  # the model's: its token ids are below it
 
     @classmethod
     def from_folder(cls, folder: Path, *, vocab_size: int | None = None) -> "Bundle":
-        """Raises BadModel, OSError. The template is tried here, the tokenizer is not."""
+        """Read a model's folder. Check the template, but not the tokenizer. Raise BadModel or OSError."""
         path = folder / TOKENIZER
         if not path.is_file():
             raise BadModel(folder, TOKENIZER, "is missing: no other kind of tokenizer is served")
@@ -55,16 +55,16 @@ class Bundle:
 
     @cached_property
     def special(self) -> frozenset[str]:
-        """Where a text can be cut: in front of each of these it comes to the tokens of its two parts."""
+        """Return the texts before which a text can be cut, so that its two parts have the tokens of the whole."""
         return splitting_tokens(self.tokenizer)
 
     def encode(self, text: str, *, add_special: bool = True, field: str = "prompt") -> list[int]:
-        """As the engine does. Raises BadRequest."""
+        """Tokenise as the engine does. Raise BadRequest if that fails."""
         return encode_text(self.tokenizer, text, add_special=add_special, vocab_size=self.vocab_size, field=field)
 
 
 def bundle_encode(bundle: Bundle) -> bytes:
-    """Equal bundles have equal bytes."""
+    """Encode a bundle. Equal bundles have equal bytes."""
     told = {
         "format": FORMAT,
         "tokenizer": bundle.tokenizer_json,
@@ -81,7 +81,7 @@ def bundle_name(data: bytes) -> str:
 
 
 def bundle_read(data: bytes) -> Bundle:
-    """Raises BadBundle. Whether the tokenizer is one is found out when it is made (BadModel)."""
+    """Decode a bundle. Raise BadBundle if it is invalid. A bad tokenizer raises BadModel later, when it is built."""
     if len(data) > MOST_BUNDLE_BYTES:
         raise BadBundle(f"{len(data):,} bytes, and {MOST_BUNDLE_BYTES:,} may be")
     try:

@@ -1,8 +1,8 @@
-"""A model's chat template as it is shipped, in Jinja's sandbox: messages to the text that the model was trained on.
+"""Renders a model's chat template in Jinja's sandbox: messages become the text that the model was trained on.
 
-The environment is the one that such templates are written for. A template is its model's, but messages are anybody's:
-every failure is the request's. The sandbox stops the cheapest excesses with a good message; it is no bound on time and
-memory, so servers render in a process that has one (`child.py`).
+The environment is the one that such templates are written for. A template comes from its model, but messages come from
+any client: every failure is the request's. The sandbox stops the cheapest excesses with a clear message, but does not
+limit time and memory, so servers render in a process that does (`child.py`).
 """
 
 import copy
@@ -23,8 +23,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from engine_agent.prompts.errors import BadRequest, TemplateExhausted
 from engine_agent.prompts.templates import CONTINUE, FIELD, KWARGS, Chat, Contents
 
-MOST_CHARACTERS = 64 << 20  # of a rendered chat
-PIECES = 1_024  # that are counted together
+MOST_CHARACTERS = 64 << 20  # limit of a rendered chat
+PIECES = 1_024  # pieces of rendered text that are counted together
 MOST_REPEATED = 1 << 20  # items or characters of anything a template multiplies
 RESERVED = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
 
@@ -41,7 +41,7 @@ class ChatTemplate:
     def from_source(
         cls, source: str | None, special: Mapping[str, str], contents: Contents | None = None
     ) -> "ChatTemplate":
-        """Raises TemplateSyntaxError. Without `contents`, the template is searched for how it takes them.
+        """Raise TemplateSyntaxError for an invalid source. Without `contents`, detect how the template takes them.
 
         This evaluates constant expressions, so it needs the same bounds as rendering.
         """
@@ -50,7 +50,7 @@ class ChatTemplate:
         return cls(_environment().from_string(source), special, contents or _contents(source))
 
     def render_chat(self, chat: Chat) -> str:
-        """Raises BadRequest."""
+        """Raise BadRequest if the chat cannot be rendered."""
         return self.render(
             chat.messages,
             tools=chat.tools,
@@ -70,7 +70,7 @@ class ChatTemplate:
         continue_final_message: bool = False,
         kwargs: Mapping[str, object] | None = None,
     ) -> str:
-        """The text to tokenise, without special tokens of the tokenizer's own. Raises BadRequest."""
+        """Return the text to tokenise, without the tokenizer's special tokens. Raise BadRequest if it fails."""
         if not messages:
             raise BadRequest(FIELD, "must be one message or more")
         if continue_final_message and add_generation_prompt:
@@ -87,7 +87,7 @@ class ChatTemplate:
         return self._continued(plain, variables) if continue_final_message else self._rendered(plain, variables)
 
     def _plain(self, message: Message) -> Message:
-        """With its content as the template takes it. A copy, unless it is all texts: that costs more than to render."""
+        """Give the content the template's form. A text-only message is not copied: that costs more than rendering."""
         is_text = {*map(type, message.values())} == _TEXTS
         if is_text and self.contents != "parts":
             return message
@@ -100,7 +100,7 @@ class ChatTemplate:
         return plain
 
     def _continued(self, messages: list[Message], variables: Mapping[str, object]) -> str:
-        """The chat up to the end of its last message's text: a mark behind it tells where that is."""
+        """Return the chat up to the end of its last message's text, which a temporary mark locates."""
         mark = f"end-{secrets.token_hex(16)}"
         ending = dict(messages[-1])
         last = _append(ending, f"{mark} ")
@@ -108,7 +108,7 @@ class ChatTemplate:
         at = text.rfind(mark)
         if at < 0 or last.strip() not in text:
             raise BadRequest(CONTINUE, "this model's template leaves out some of the last message's text")
-        is_trimmed = not text.startswith(f"{mark} ", at)  # then spaces before the mark would have gone as well
+        is_trimmed = not text.startswith(f"{mark} ", at)  # then it would also trim spaces before the mark
         return text[:at].rstrip() if is_trimmed else text[:at]
 
     def _rendered(self, messages: list[Message], variables: Mapping[str, object]) -> str:
@@ -135,7 +135,7 @@ def _text_of(part: object) -> str:
 
 
 def _append(message: dict[str, Any], text: str) -> str:
-    """To its content, or to the last text of its parts. What was there before."""
+    """Append to the content, or to the last text of its parts. Return the previous text."""
     content = message.get("content")
     if isinstance(content, str):
         message["content"] = content + text
@@ -149,11 +149,11 @@ def _append(message: dict[str, Any], text: str) -> str:
     return before
 
 
-# The template
+# Compiling a template
 
 
 def _contents(source: str) -> Contents:
-    """A template that loops over a content takes parts, and texts too if it asks which it is. Others take texts."""
+    """Return "parts" if the template loops over contents, "either" if it also tests for text, else "text"."""
     tree = _environment().parse(source)
     if not any(_is_content(loop.iter) for loop in tree.find_all(nodes.For)):
         return "text"
@@ -170,7 +170,7 @@ def _is_content(node: nodes.Node) -> bool:
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what an assistant said, for training: here it says just what is in it."""
+    """Renders the content of `{% generation %}`, which marks an assistant's text for training."""
 
     tags = {"generation"}
 
@@ -184,7 +184,7 @@ class _Generation(Extension):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Nothing can be changed, nothing private can be reached, and nothing small becomes large by one sign."""
+    """A sandbox in which nothing can be changed, private attributes are hidden, and no operator makes a huge value."""
 
     intercepted_binops = frozenset(("*", "**"))
 
@@ -212,7 +212,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own would escape what HTML does not like."""
+    """Return JSON without the HTML escapes of Jinja's own filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,7 +1,7 @@
-"""A process that renders chats, one after the other, within bounds that no template can leave.
+"""A process that renders chats, one at a time, within limits that no template can exceed.
 
-The kernel enforces both: too much memory fails an allocation, which is an answer like any other; too much processor
-time ends the process by a signal, even in the middle of a call into C.
+The kernel enforces both: too much memory fails an allocation, which becomes an ordinary answer; too much processor time
+ends the process by a signal, even inside a call into C.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def main(memory_bytes: int, cpu_seconds: float, exchange_fd: int) -> None:
 
 
 def serve(connection: socket.socket, exchange: Exchange, cpu_seconds: float) -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the connection ends."""
     while head := connection.recv(HEAD.size, socket.MSG_WAITALL):
         size, _ = HEAD.unpack(head)
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
@@ -49,7 +49,7 @@ def serve(connection: socket.socket, exchange: Exchange, cpu_seconds: float) -> 
         signal.setitimer(signal.ITIMER_PROF, 0)
         connection.sendall(HEAD.pack(size, kind))
         del kind, data
-        gc.collect()  # now, while nobody waits: garbage of this request counts against the memory of the next
+        gc.collect()  # now, while no request waits: garbage of this request counts against the memory of the next
 
 
 def answer(request: bytes) -> Answer:
@@ -61,7 +61,7 @@ def answer(request: bytes) -> Answer:
         return OUT_OF_MEMORY
     except TemplateSyntaxError as problem:
         return refused_answer(BadRequest(FIELD, f"line {problem.lineno}: {problem.message}"))
-    except Exception as problem:  # no error of a template ends this process
+    except Exception as problem:  # a template's error must not end this process
         why = f"the model's chat template: {str(problem) or type(problem).__name__}"
         return refused_answer(BadRequest(FIELD, why))
 
@@ -75,11 +75,11 @@ def _text(request: Request) -> str:
 
 
 def _confine(memory_bytes: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # for our parent, which may still have chats; we end when it does
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which may still have chats; this one ends with it
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(ValueError, OSError):  # where the system has no such bound
+    with contextlib.suppress(ValueError, OSError):  # not every system has this limit
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     gc.disable()
     gc.freeze()

@@ -1,14 +1,14 @@
-"""What can be wrong with a model's files, and with what is asked of it. The engine's own errors go on from here."""
+"""Errors in a model's files and in requests. The engine's own errors derive from these."""
 
 from pathlib import Path
 
 
 class EngineError(Exception):
-    """Everything that engines, and what they share with gateways, raise on purpose; its text is for people."""
+    """The base of all deliberate errors of engines and of code shared with gateways; its text is for people."""
 
 
 class BadModel(EngineError):
-    """A folder that holds no model this engine can run."""
+    """A folder without a model that this engine can run."""
 
     def __init__(self, file: Path | str, field: str, problem: str) -> None:
         super().__init__(f"{file}: {field}: {problem}" if field else f"{file}: {problem}")
@@ -16,11 +16,11 @@ class BadModel(EngineError):
 
 
 class BadBundle(EngineError):
-    """Bytes that are no bundle."""
+    """Bytes that are not a bundle."""
 
 
 class RequestError(EngineError):
-    """A request that is answered with an error; `field` is the parameter at fault, if one is."""
+    """A request that is answered with an error; `field` is the parameter at fault, if there is one."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}" if field else problem)
@@ -28,11 +28,11 @@ class RequestError(EngineError):
 
 
 class BadRequest(RequestError):
-    """It can never be served as it is."""
+    """The request can never succeed as it is."""
 
 
 class TemplateExhausted(BadRequest):
-    """The chat template takes more time or memory for it than it may."""
+    """The chat template takes more time or memory for the request than it may."""
 
 
 class TemplateUnavailable(RequestError):

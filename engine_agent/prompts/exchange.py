@@ -1,6 +1,6 @@
-"""Memory that a process that renders shares with its parent: a long chat crosses a socket ten times more slowly.
+"""Memory that a renderer process shares with its parent: sending a long chat over a socket takes ten times as long.
 
-One side writes, tells the other how many bytes, and waits; so neither needs a lock.
+One side writes, sends the other the number of bytes, and waits; so neither needs a lock.
 """
 
 import os
@@ -11,7 +11,7 @@ USUAL_BYTES = 4 << 20
 
 
 class Exchange:
-    """`fd` is a file of USUAL_BYTES or more, and the exchange closes it."""
+    """Shared memory in the file `fd`, which has USUAL_BYTES or more. `close` closes the file."""
 
     def __init__(self, fd: int) -> None:
         self._file = open(fd, "r+b", buffering=0)  # noqa: SIM115 (closed by `close`)
@@ -23,11 +23,11 @@ class Exchange:
 
     @property
     def is_usual(self) -> bool:
-        """Whether it holds no more memory than most chats need."""
+        """Return whether it has no more memory than most chats need."""
         return len(self._map) <= USUAL_BYTES
 
     def put(self, data: bytes) -> int:
-        """Return how many bytes."""
+        """Write the data, and return its size."""
         if len(data) > len(self._map):
             os.ftruncate(self.fd, len(data))
             self._map = mmap(self.fd, len(data))
@@ -35,7 +35,7 @@ class Exchange:
         return len(data)
 
     def take(self, size: int) -> bytes:
-        """Return what the other side has put there."""
+        """Return what the other side has written."""
         if size > len(self._map):
             self._map = mmap(self.fd, size)
         return self._map[:size]
@@ -46,7 +46,7 @@ class Exchange:
 
 
 def exchange_open() -> Exchange:
-    """Raises OSError."""
+    """Raise OSError if the memory cannot be created."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("luminet-chats")
     else:

@@ -1,4 +1,4 @@
-"""The files of a model's folder that say how text becomes tokens, by name, and how they are read."""
+"""The files of a model's folder that define how text becomes tokens, and the functions that read them."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token"
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Raises BadModel, OSError."""
+    """Raise BadModel or OSError."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as problem:
@@ -29,7 +29,7 @@ def maybe_object(path: Path) -> Mapping[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """Raises BadModel, OSError."""
+    """Raise BadModel or OSError."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as problem:
@@ -37,15 +37,15 @@ def read_text(path: Path) -> str:
 
 
 def special_tokens(folder: Path) -> dict[str, str]:
-    """`bos_token` and the like, as templates know them. Raises BadModel, OSError."""
+    """Return the special tokens by the names that templates use, like `bos_token`. Raise BadModel or OSError."""
     found = {**maybe_object(folder / SPECIAL_TOKENS), **maybe_object(folder / TOKENIZER_CONFIG)}
     texts = {name: _content(found.get(name)) for name in SPECIAL_NAMES}
     return {name: text for name, text in texts.items() if text is not None}
 
 
 def template_source(folder: Path) -> tuple[Path, str | None]:
-    """Its own file, or a text of the tokenizer's configuration, or the one of several that is called `default`.
-    Raises BadModel, OSError.
+    """Return the template and its file: `chat_template.jinja`, or the tokenizer configuration's template, of several
+    the one named `default`. Raise BadModel or OSError.
     """
     path = folder / TEMPLATE
     if path.is_file():
@@ -61,6 +61,6 @@ def template_source(folder: Path) -> tuple[Path, str | None]:
 
 
 def _content(token: object) -> str | None:
-    """A token is spelt as it is, or as an object that has its spelling."""
+    """Return a token's text: a token is either its text, or an object that contains it."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None

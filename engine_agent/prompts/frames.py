@@ -1,8 +1,8 @@
-"""Requests to a process that renders chats, and its answers, as bytes.
+"""Encodes requests to a renderer process, and its answers.
 
-They lie in an exchange; what crosses the socket is a head: their length, and of an answer its kind. Both ends run the
-same interpreter, so requests use `marshal`, the fastest codec for JSON's types. Answers do not: a template decides what
-is in them.
+The bytes are in an exchange; only a head crosses the socket: their length, and for an answer its kind. Both ends run
+the same interpreter, so requests use `marshal`, the fastest codec for JSON's types. Answers do not, because a template
+decides their content.
 """
 
 import json
@@ -16,9 +16,9 @@ from engine_agent.prompts.templates import FIELD, Chat, TemplateSource
 HEAD = struct.Struct("<Qc")
 ASKS, READY = b"?", b"!"
 LONGEST_PROBLEM = 2_000  # characters of a template's error
-Answer = tuple[bytes, bytes]  # its kind, and the rest
+Answer = tuple[bytes, bytes]  # its kind and its data
 Request = tuple[Literal["render"], TemplateSource, Chat] | tuple[Literal["inspect"], str]
-_VERSION = 2  # of `marshal`: the newest that does not look for values that occur twice
+_VERSION = 2  # the newest version of `marshal` that does not search for repeated values
 _TEXT, _REFUSED, _EXHAUSTED, _OUT_OF_MEMORY = b"t", b"r", b"e", b"m"
 OUT_OF_MEMORY: Answer = (_OUT_OF_MEMORY, b"")
 
@@ -28,7 +28,7 @@ class OutOfMemory(Exception):
 
 
 def render_request(source: TemplateSource, chat: Chat) -> bytes:
-    """Raises BadRequest where a chat is nested too deeply."""
+    """Encode a request to render. Raise BadRequest if the chat is nested too deeply."""
     template = (source.text, dict(source.special_tokens), source.contents)
     fields: Any = (
         list(chat.messages),
@@ -66,7 +66,7 @@ def refused_answer(error: BadRequest) -> Answer:
 
 
 def answer_decode(kind: bytes, data: bytes) -> str:
-    """Raises BadRequest, OutOfMemory."""
+    """Return the text in an answer, or raise the error in it: BadRequest or OutOfMemory."""
     if kind == _TEXT:
         return data.decode("utf-8", "surrogatepass")
     if kind == _OUT_OF_MEMORY:

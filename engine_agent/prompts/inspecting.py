@@ -1,4 +1,4 @@
-"""How a chat template takes contents, found out by a process within bounds: compiling evaluates what is constant."""
+"""Detects how a chat template takes contents, in a process with limits: compiling evaluates constants."""
 
 import socket
 from functools import lru_cache
@@ -10,13 +10,13 @@ from engine_agent.prompts.templates import CONTENTS, Contents
 
 @lru_cache(maxsize=64)
 def template_contents(text: str, bounds: Bounds | None = None) -> Contents:
-    """Raises RequestError where it is no template or takes too much to compile, OSError without a process."""
+    """Raise RequestError if the template is invalid or takes too much to compile, OSError without a process."""
     bounds = bounds or Bounds()
     started = process_start(bounds)
     try:
         with started.connection as connection:
             connection.settimeout(START_SECONDS)
-            connection.recv(HEAD.size, socket.MSG_WAITALL)  # it is ready
+            connection.recv(HEAD.size, socket.MSG_WAITALL)  # the process is ready
             connection.settimeout(bounds.wall_seconds)
             connection.sendall(HEAD.pack(started.exchange.put(inspect_request(text)), ASKS))
             head = connection.recv(HEAD.size, socket.MSG_WAITALL)

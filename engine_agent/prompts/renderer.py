@@ -1,6 +1,6 @@
-"""Chats rendered in processes of their own, so that no template can stop an event loop or take a server's memory.
+"""Renders chats in separate processes, so that no template can block an event loop or take a server's memory.
 
-A few processes are kept and each renders one chat at a time. One that exceeds its bounds is replaced.
+A few processes stay alive, and each renders one chat at a time. One that exceeds its limits is replaced.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from engine_agent.prompts.frames import ASKS, HEAD, OutOfMemory, answer_decode, 
 from engine_agent.prompts.templates import Chat, TemplateSource
 
 log = logging.getLogger(__name__)
-PROCESSES = 2  # one slow template leaves another
-REAP_SECONDS = 60.0  # for what was killed, on a machine that is very busy
+PROCESSES = 2  # one slow template leaves another process free
+REAP_SECONDS = 60.0  # a killed process may take that long to end on a very busy machine
 
 
 class Renderer:
-    """`wait_seconds`: how long a chat waits for a process."""
+    """A pool of renderer processes. A chat waits at most `wait_seconds` for one."""
 
     def __init__(self, *, wait_seconds: float, bounds: Bounds | None = None) -> None:
         self._wait_seconds, self._bounds = wait_seconds, bounds or Bounds()
@@ -32,11 +32,11 @@ class Renderer:
     async def warm(self) -> None:
         """Start a process before the first chat needs it."""
         if not self._children:
-            with contextlib.suppress(OSError):  # the first chat tries again, and says so
+            with contextlib.suppress(OSError):  # the first chat tries again, and reports the error
                 self._idle.append(await self._start())
 
     async def render(self, request: bytes) -> str:
-        """Return the text of a `render_request`. Raises BadRequest, TemplateUnavailable."""
+        """Return the text of a `render_request`. Raise BadRequest or TemplateUnavailable."""
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await self._free.acquire()
@@ -45,7 +45,7 @@ class Renderer:
         task = asyncio.create_task(self._answer(request))
         self._rendering.add(task)
         task.add_done_callback(self._done)
-        # A caller that leaves does not cost a process: it finishes what it has.
+        # If the caller leaves, the process finishes the chat, and need not be replaced.
         return await asyncio.shield(task)
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Renderer:
         self._free.release()
         self._rendering.discard(task)
         if not task.cancelled():
-            task.exception()  # retrieved: its caller may have left
+            task.exception()  # marked as retrieved: its caller may have left
 
     async def _answer(self, request: bytes) -> str:
         child = await self._next()
@@ -87,7 +87,7 @@ class Renderer:
         raise problem
 
     async def _next(self) -> "_Child":
-        """Raises TemplateUnavailable."""
+        """Raise TemplateUnavailable if no process starts."""
         while self._idle:
             child = self._idle.pop()
             if child.is_good:
@@ -99,7 +99,7 @@ class Renderer:
             raise TemplateUnavailable("", f"no process can be started: {problem}") from problem
 
     async def _start(self) -> "_Child":
-        """Raises OSError."""
+        """Raise OSError if the process does not get ready."""
         child = await _Child.start(self._bounds)
         self._children.add(child)
         try:
@@ -115,25 +115,25 @@ class Renderer:
         return child
 
     async def _end(self, child: "_Child") -> int:
-        """Return the exit status."""
+        """Kill the process, and return its exit status."""
         self._children.discard(child)
         child.kill()
         return await asyncio.to_thread(child.reap)
 
 
 class _Child(asyncio.Protocol):
-    """One process, and one request to it at a time."""
+    """One process, with one request at a time."""
 
     def __init__(self, started: Started) -> None:
         self._process, self._exchange = started.process, started.exchange
         self._transport: asyncio.Transport
         self._head: asyncio.Future[tuple[int, bytes]] | None = None
         self._received, self._is_lost = b"", False
-        self.is_good = True  # for another request
+        self.is_good = True  # whether it can take another request
 
     @classmethod
     async def start(cls, bounds: Bounds) -> "_Child":
-        """Raises OSError."""
+        """Raise OSError if no process starts."""
         started = await asyncio.to_thread(process_start, bounds)
         child = cls(started)
         await asyncio.get_running_loop().create_unix_connection(lambda: child, sock=started.connection)
@@ -144,12 +144,12 @@ class _Child(asyncio.Protocol):
         return self._exchange.is_usual
 
     async def ready(self) -> None:
-        """Raises EOFError."""
+        """Raise EOFError if the process ends before it is ready."""
         await self._answered()
 
     async def ask(self, request: bytes) -> str:
-        """Raises BadRequest, OutOfMemory, and EOFError where the process ends before it answers."""
-        self.is_good = False  # unless it answers, and has memory left
+        """Raise BadRequest, OutOfMemory, or EOFError if the process ends before it answers."""
+        self.is_good = False  # until it answers, with memory left
         self._transport.write(HEAD.pack(self._exchange.put(request), ASKS))
         size, kind = await self._answered()
         try:
@@ -165,18 +165,18 @@ class _Child(asyncio.Protocol):
         self._process.kill()
 
     def reap(self) -> int:
-        """Return the exit status of what was killed."""
+        """Return the exit status of a killed process."""
         self._exchange.close()
         return self._process.wait(REAP_SECONDS)
 
     async def _answered(self) -> tuple[int, bytes]:
-        """Raises EOFError."""
+        """Raise EOFError if the process ends before it answers."""
         self._head = asyncio.get_running_loop().create_future()
         self._look()
         return await self._head
 
     def _look(self) -> None:
-        """Whether what is waited for is there, or will never be."""
+        """End the wait for a head if it has arrived, or never will."""
         if self._head is None or self._head.done():
             return
         if len(self._received) >= HEAD.size:
@@ -185,7 +185,7 @@ class _Child(asyncio.Protocol):
         elif self._is_lost:
             self._head.set_exception(EOFError())
 
-    # Called by the transport
+    # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -206,12 +206,12 @@ class BoundedTemplate:
         self._source, self._renderer = source, renderer
 
     def pack(self, chat: Chat) -> bytes:
-        """Return what `render` takes; in a thread where the chat is long. Raises BadRequest."""
+        """Encode a chat for `render`, in a thread if it is long. Raise BadRequest if it is nested too deeply."""
         return render_request(self._source, chat)
 
     async def render(self, packed: bytes) -> str:
-        """Return the text to tokenise, without special tokens of the tokenizer's own.
+        """Return the text to tokenise, without the tokenizer's special tokens.
 
-        Raises BadRequest, TemplateUnavailable.
+        Raise BadRequest or TemplateUnavailable.
         """
         return await self._renderer.render(packed)

@@ -19,7 +19,7 @@ class TemplateSource:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """What a request asks a template for."""
+    """The arguments of a chat template in a request."""
 
     messages: Objects = field(repr=False)
     tools: Objects | None = field(default=None, repr=False)

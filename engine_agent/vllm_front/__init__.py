@@ -1,4 +1,4 @@
-"""Our part of vLLM's own API server: whose a request is, what it hit, and who may set policies; docs/vllm.md.
+"""Our part of vLLM's own API server: identifies callers, reports hits, and accepts policies; see docs/vllm.md.
 
-Runs in vLLM's virtualenv. Only `endpoint.py` is known to vLLM, as an entry point.
+Runs in vLLM's virtualenv. Start with `endpoint.py`, which vLLM loads as an entry point.
 """

@@ -1,4 +1,4 @@
-"""`/luminet/…` of vLLM's own server: policies, purges and numbers, for who has the operator's secret."""
+"""`/luminet/…` of vLLM's own server: policies, purges and statistics, for operators with the admin secret."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,7 +21,7 @@ Engine = Callable[..., Awaitable[Any]]
 
 class AdminRoutes:
     def __init__(self, engine: Engine, secret: Callable[[], bytes | None]) -> None:
-        """`engine`: asks the engine between two of its steps."""
+        """Create the routes. `engine` calls the engine between two of its steps."""
         self._engine, self._secret = engine, secret
 
     @property
@@ -33,7 +33,7 @@ class AdminRoutes:
         }
 
     async def _policies(self, request: Request) -> Mapping[str, Any]:
-        """All namespaces there are from now on: a snapshot or a change as agents get them, or names and policies."""
+        """Replace all namespaces: by a snapshot or a change as agents get them, or by policies with their names."""
         body = await _body(request)
         said = read_object(body)
         if "namespaces" not in said:

@@ -1,4 +1,4 @@
-"""One HTTP request under way: whose it is, and what the engine has told of its prompts."""
+"""One running HTTP request: its caller, and what the engine has reported of its prompts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from engine_agent.vllm_front.whose import Caller
 @dataclass(eq=False)
 class Ask:
     caller: Caller
-    prompts: int = 0  # that are or will be sent to the engine for it
+    prompts: int = 0  # prompts that are or will be sent to the engine for it
     settled: int = 0  # admitted, refused, or never sent
     admissions: list[Admission] = field(default_factory=list)
     refusal: ApiError | None = None
-    told: asyncio.Event = field(default_factory=asyncio.Event)  # of every prompt is known what it hit
+    told: asyncio.Event = field(default_factory=asyncio.Event)  # the hits of all prompts are known
     _seen: set[str] = field(default_factory=set)
 
     def expect(self) -> None:
@@ -28,7 +28,7 @@ class Ask:
         self.told.clear()
 
     def is_first(self, prompt_id: str) -> bool:
-        """Whether a prompt was not sent before: further choices of it are its siblings, and not counted again."""
+        """Return whether the prompt is new: further choices of a prompt are its siblings, and do not count again."""
         is_first = prompt_id not in self._seen
         self._seen.add(prompt_id)
         return is_first
@@ -47,7 +47,7 @@ CURRENT: ContextVar[Ask | None] = ContextVar("luminet_ask", default=None)
 
 
 def cache_headers(ask: Ask, agent_id: str) -> Sequence[tuple[str, str]]:
-    """What all its prompts hit; none where none was admitted."""
+    """Return headers with the hits of all prompts; none if no prompt was admitted."""
     if not ask.admissions:
         return ()
     first = ask.admissions[0]

@@ -1,4 +1,4 @@
-"""What an operator says of a stock vLLM in one TOML file: who may set policies, and whose requests are."""
+"""An operator's configuration of a stock vLLM, in one TOML file: the admin secret, and how to identify callers."""
 
 import re
 import tomllib
@@ -19,12 +19,12 @@ _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class BadConfig(EngineError):
-    """Names the file, the field and what was found. vLLM does not start."""
+    """The message names the file, the field and the value. vLLM does not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontConfig:
-    """At most one of the three ways in which a request can be somebody's; with none, each is refused."""
+    """At most one of the three ways to identify callers is set; with none, every request is refused."""
 
     admin_secret: bytes | None = field(default=None, repr=False)
     agent_id: str = "vllm"
@@ -35,7 +35,7 @@ class FrontConfig:
 
 
 def front_config(environ: Mapping[str, str]) -> FrontConfig:
-    """Without a file, nobody is let in. Raises BadConfig, BadState."""
+    """Read the configuration. Without a file, every request is refused. Raise BadConfig or BadState."""
     named = environ.get(SETTING, "").strip()
     if not named:
         return FrontConfig()
@@ -70,7 +70,7 @@ def _read(path: Path, told: Mapping[str, Any]) -> FrontConfig:
 
 
 def _secret(path: Path, name: str, file: object) -> bytes:
-    """Relative names are the file's neighbours."""
+    """Read a secret. A relative name starts at the configuration's folder."""
     if not isinstance(file, str):
         raise BadConfig(f"{path}: {name}: must name a file")
     return read_secret(path.parent / file, least=SHORTEST_SECRET)

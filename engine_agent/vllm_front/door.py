@@ -1,5 +1,5 @@
-"""Between vLLM's server and its engine, the one place each request passes: what says whose it is is written here, over
-whatever a client wrote there, and what the engine tells of it is taken off. Knows vLLM's client by its methods alone.
+"""The point between vLLM's server and its engine that each request passes. It writes the caller into the request, over
+anything a client wrote there, and removes the engine's reports from the output. It uses only methods of vLLM's client.
 """
 
 import hmac
@@ -15,19 +15,19 @@ from engine_agent.engine.errors import EngineFailed
 from engine_agent.server.errors import api_error
 from engine_agent.vllm_front.ask import CURRENT, Ask
 
-KV_TRANSFER = "kv_transfer_params"  # a client's would make vLLM say that it hit what it did not
+KV_TRANSFER = "kv_transfer_params"  # a client's value would make vLLM report hits that did not happen
 
 
 class EngineDoor:
     def __init__(self, client: Any) -> None:
-        """`client`: vLLM's `AsyncLLM`."""
+        """Replace methods of `client`, vLLM's `AsyncLLM`."""
         self.secret = secrets.token_hex(32)
         self._core = client.engine_core
-        self._asks: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # of whose prompt is not told yet what it hit
-        self._siblings: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # further choices, which nobody waits for
+        self._asks: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # asks by prompt, until its hits are reported
+        self._siblings: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # asks by further choice of a prompt
         self._generate, self._add, self._send = client.generate, client.add_request, self._core.add_request_async
         client.generate, client.add_request, self._core.add_request_async = self._generated, self._added, self._sent
-        # Not the engine's client: vLLM waits there already, past whatever is put in its place now.
+        # Not the engine client's methods: vLLM is already waiting inside those, so that replacing them has no effect.
         outputs = client.output_processor
         self._process, self._propagate = outputs.process_outputs, outputs.propagate_error
         outputs.process_outputs, outputs.propagate_error = self._processed, self._propagated
@@ -35,14 +35,14 @@ class EngineDoor:
         outputs.abort_requests = self._aborted
 
     async def ask(self, verb: str, *arguments: Any) -> Any:
-        """Of the engine, between two of its steps. Raises what it refused with."""
+        """Call the engine between two of its steps. Raise the error that it returns."""
         said = await self._core.call_utility_async("luminet", verb, list(arguments))
         if "error" in said:
             raise error_unpacked(said["error"])
         return said["ok"]
 
     def _generated(self, *args: Any, **kwargs: Any) -> Any:
-        """Called for each prompt before the first token of any is waited for."""
+        """Expect a prompt. vLLM calls this for each prompt before it waits for the first token of any."""
         if ask := CURRENT.get():
             ask.expect()
         return self._generate(*args, **kwargs)
@@ -65,7 +65,7 @@ class EngineDoor:
         await self._send(request)
 
     def _params(self, request: Any, ask: Ask | None) -> Any:
-        """A copy: further choices of a prompt share theirs."""
+        """Return a copy with our fields: further choices of a prompt share the original."""
         params = copy(request.sampling_params)
         extra = {name: value for name, value in (params.extra_args or {}).items() if name not in (FIELD, KV_TRANSFER)}
         params.extra_args = {**extra, **(self._asked(request, ask) if ask else {})}
@@ -93,17 +93,17 @@ class EngineDoor:
         return found
 
     def _settle(self, request_id: str) -> None:
-        """It ended before it was admitted: nothing more is told of it."""
+        """Settle a prompt that ended before it was admitted: the engine reports nothing more about it."""
         if ask := self._asks.pop(request_id, None):
             ask.settle()
 
     def _propagated(self, problem: Exception) -> Any:
-        for ask in list(self._asks.values()):  # nothing more will be told of them
+        for ask in list(self._asks.values()):  # the engine will report nothing more about them
             ask.settle(api_error(EngineFailed("", "the engine has ended"), {}))
         return self._propagate(problem)
 
     def _is_taken(self, output: Any) -> bool:
-        """Whether all it said was for us."""
+        """Take our fields from an output, and return whether it contains nothing else."""
         said = (output.kv_transfer_params or {}).get(FIELD)
         if said is None:
             if output.finish_reason is not None:

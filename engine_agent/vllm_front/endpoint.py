@@ -1,6 +1,6 @@
-"""vLLM's entry point `vllm.endpoint_plugins`: what makes its own server one of namespaces. Imports vLLM.
+"""vLLM's entry point `vllm.endpoint_plugins`: makes vLLM's own server serve namespaces. Imports vLLM.
 
-vLLM loads it where `VLLM_PLUGINS` names it. Without it our scheduler refuses each request.
+vLLM loads it if `VLLM_PLUGINS` names it. Without it our scheduler refuses each request.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class LuminetEndpoint:
             app.add_route(path, endpoint, methods=[method])
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
-        """Raises UnknownVllm, BadConfig, BadState, BadRequest: vLLM does not start then, and says why."""
+        """Raise UnknownVllm, BadConfig, BadState or BadRequest: vLLM then reports it and does not start."""
         check()
         config = front_config(os.environ)
         _check_started_with(engine_client.vllm_config, config)
@@ -76,7 +76,7 @@ def _check_started_with(vllm_config: Any, config: FrontConfig) -> None:
 
 
 async def _tick(door: EngineDoor) -> None:
-    """vLLM's loop sleeps while nothing runs; what expires does not wait for the next request."""
+    """Wake vLLM's loop, which sleeps while nothing runs: expiry must not wait for the next request."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
         try:

@@ -1,5 +1,5 @@
-"""Each request to vLLM's server is somebody's, and its headers leave when its prompts are admitted: with what they hit,
-before the first token, also of a stream. ASGI alone.
+"""Identifies the caller of each request to vLLM's server, and holds back the answer's headers until its prompts are
+admitted. So the headers report the hits before the first token, even in a stream. ASGI only.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Whose = Callable[[Mapping[str, str]], Caller]
 
 
 class Identified:
-    """Whoever only looks (GET) is nobody in particular; all else that vLLM serves is asked for by somebody."""
+    """Requires a caller for POST requests and WebSockets. Requests that only read (GET) need none."""
 
     def __init__(self, app: App, *, whose: Whose, agent_id: Callable[[], str]) -> None:
         self._app, self._whose, self._agent_id = app, whose, agent_id
@@ -43,7 +43,7 @@ class Identified:
 
 
 class _Answer:
-    """Holds the headers back until what they say is known. A refusal of the engine's takes the place of the answer."""
+    """Holds the headers back until the hits are known. If the engine refuses, the refusal replaces the answer."""
 
     def __init__(self, ask: Ask, send: Send, agent_id: str) -> None:
         self._ask, self._send, self._agent_id = ask, send, agent_id
@@ -56,14 +56,14 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._start = message
-            # An error of vLLM's own may come before any prompt was sent, and then nothing is ever told of it.
+            # vLLM may fail before it sends any prompt, and then the engine never reports.
             if self._ask.told.is_set() or not self._ask.prompts or message["status"] >= FIRST_ERROR:
                 await self._begin()
             else:
                 self._beginning = asyncio.create_task(self._begin_when_told())
         elif message["type"] == "http.response.body" and not self._has_begun:
             if message.get("body", b"").startswith(b":"):
-                return  # a comment that keeps a stream alive: there is none yet
+                return  # a comment that keeps a stream alive, which has not begun yet
             await self._begin_when_told()
             await self._pass(message)
         else:
@@ -113,7 +113,7 @@ async def _refuse(scope: Mapping[str, Any], send: Send, refusal: ApiError) -> No
 
 
 def _headers(scope: Mapping[str, Any]) -> dict[str, str]:
-    """One that stands twice is taken together, as HTTP has it: then it is no key and no signature."""
+    """Return the headers. Repeated ones are joined, as HTTP defines, so that they are no valid key or signature."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")

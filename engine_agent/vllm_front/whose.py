@@ -1,4 +1,4 @@
-"""Whose a request to a stock vLLM is. Its server decides: by a gateway's signature, by an API key, or for everybody."""
+"""Identifies callers of a stock vLLM: by a gateway's signature, by an API key, or as one namespace for all."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,14 +14,14 @@ from engine_agent.vllm_front.config import FrontConfig
 @dataclass(frozen=True, slots=True)
 class Caller:
     namespace: str  # its id
-    slug: str  # as headers say it
+    slug: str  # the name in response headers
     kind: str = "customer"
     elsewhere_tokens: int = 0
 
 
 class Guard(Protocol):
     def caller(self, headers: Mapping[str, str]) -> Caller:
-        """Raises ApiError."""
+        """Return the caller, or raise ApiError."""
 
 
 def guard(config: FrontConfig) -> Guard:
@@ -44,7 +44,7 @@ class GatewayGuard:
 
 
 class KeysGuard:
-    """`keys`: namespaces by their API keys' sha256. Looking one up by its hash tells nothing of others by its time."""
+    """`keys` maps an API key's sha256 to its namespace, so that the time of a lookup reveals nothing."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._keys = keys

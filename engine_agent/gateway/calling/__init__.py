@@ -1,1 +1,1 @@
-"""HTTP/1.1 as a gateway speaks it to engines: connections that are kept, and on each one request at a time."""
+"""HTTP/1.1 connections to engines: pooled, each with one request at a time. Start with `pool.py`."""

@@ -1,40 +1,40 @@
-"""An engine's answer as it comes: its head, then its body in parts, for one reader. What is unread is bounded."""
+"""An engine's answer as it arrives: its head, then its body in parts, for a single reader. Unread bytes are bounded."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 
-READ_BYTES = 2**18  # unread, beyond which the engine has to wait
+READ_BYTES = 2**18  # unread, above which the connection stops reading
 
 
 class Lost(Exception):
-    """The connection ended, or what came over it is no HTTP."""
+    """The connection ended, or the engine sent something that is not HTTP."""
 
 
 class Answer:
-    """Filled by a connection, which `has_room` and `is_read` tell whether to go on reading."""
+    """An answer that a connection fills. `is_full` and `is_over` show the connection when to stop reading."""
 
     __slots__ = ("_held", "_is_whole", "_parts", "_problem", "_resume", "_waiter", "has_head", "headers", "status")
 
     def __init__(self, resume: Callable[[], None]) -> None:
         self.status = 0
-        self.headers: Sequence[tuple[str, str]] = ()  # as they came, names in small letters
+        self.headers: Sequence[tuple[str, str]] = ()  # in the engine's order, with lower-case names
         self.has_head = False
-        self._resume = resume  # the connection reads again
+        self._resume = resume  # makes the connection read again
         self._parts: list[bytes] = []
         self._held = 0
         self._is_whole = False
         self._problem: Lost | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    # For its reader
+    # For the reader
 
     async def head(self) -> None:
-        """Until status and headers are there. Raises Lost."""
+        """Wait for status and headers. Raise Lost if the connection fails."""
         while not self.has_head:
             await self._more()
 
     async def part(self) -> bytes:
-        """All that came since the last; empty at the end. Raises Lost."""
+        """Return the bytes since the last call, or none at the end. Raise Lost if the connection failed."""
         while not self._parts:
             if self._is_whole:
                 return b""
@@ -46,14 +46,14 @@ class Answer:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def header(self, name: str) -> str:
-        """Its value, of several the first; empty where there is none."""
+        """Return the header's first value, or an empty string."""
         return next((value for found, value in self.headers if found == name), "")
 
     @property
     def media_type(self) -> str:
         return self.header("content-type").partition(";")[0].strip().lower()
 
-    # For its connection
+    # For the connection
 
     @property
     def is_whole(self) -> bool:

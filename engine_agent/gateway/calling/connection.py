@@ -1,4 +1,4 @@
-"""One connection to an engine: a request at a time, and its answer while it comes, if need be before all was sent."""
+"""One connection to an engine: one request at a time. Its answer may begin before all of the request is sent."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,35 +7,35 @@ import httptools
 
 from engine_agent.gateway.calling.answer import Answer
 
-SMALL_BYTES = 2**16  # are sent in one piece
+SMALL_BYTES = 2**16  # a body of this size is sent in one piece with its head
 SLICE_BYTES = 2**18
 MOST_HEAD_BYTES = 2**16
 
 
 class Connection(asyncio.Protocol):
-    """`on_end` is told when it is of no more use, whoever ended it."""
+    """An HTTP/1.1 connection. It calls `on_end` when it can no longer be used, whichever side ended it."""
 
     def __init__(self, on_end: Callable[["Connection"], None]) -> None:
-        self.idle_since = 0.0  # by the loop's clock, while it is kept for another request
+        self.idle_since = 0.0  # time by the loop's clock; valid while the connection is in the pool
         self._on_end = on_end
         self._transport: asyncio.Transport
         self._parser: httptools.HttpResponseParser
-        self._answer: Answer | None = None  # to what was asked last
+        self._answer: Answer | None = None  # the answer to the latest request
         self._headers: list[tuple[str, str]] = []
         self._head_bytes = 0
-        self._is_framed = False  # it says itself where it ends
+        self._is_framed = False  # the answer's headers define where its body ends
         self._is_sent = self._is_kept_alive = True
         self._is_writable = asyncio.Event()
         self._is_writable.set()
 
     @property
     def is_fresh(self) -> bool:
-        """Good for another request."""
+        """Return whether the connection can take another request."""
         done = self._answer is None or self._answer.is_whole
         return done and self._is_sent and self._is_kept_alive and not self._transport.is_closing()
 
     def ask(self, head: bytes, body: bytes) -> Answer:
-        """The answer to come. A body that is not small is sent by `send_rest`."""
+        """Send a request and return its answer, still empty. A body that is not small is left to `send_rest`."""
         self._parser = httptools.HttpResponseParser(self)
         self._answer = answer = Answer(self._resume)
         self._headers, self._head_bytes, self._is_framed = [], 0, False
@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def send_rest(self, body: bytes) -> None:
-        """What `ask` left, as fast as it is taken; no more of it once there is an answer, or nobody to answer."""
+        """Send what `ask` left, as fast as the engine reads it. Stop when the answer begins or the connection ends."""
         if self._is_sent or self._answer is None:
             return
         view = memoryview(body)
@@ -59,20 +59,20 @@ class Connection(asyncio.Protocol):
         self._is_sent = True
 
     def close(self) -> None:
-        """At once where something is left to send, which nobody wants any more."""
+        """Close the connection, or abort it if a request is partly unsent: the rest is no longer needed."""
         if self._is_sent:
             self._transport.close()
         else:
             self._transport.abort()
 
-    # What the transport tells
+    # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
-        if answer is None or answer.is_over:  # nothing was asked
+        if answer is None or answer.is_over:  # there is no open request
             self._break("it speaks without having been asked")
             return
         if not answer.has_head:
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         answer = self._answer
         if answer is not None and not answer.is_over:
             if answer.has_head and not self._is_framed and problem is None:
-                answer.end()  # of a body without a length, this is the end
+                answer.end()  # a body without a length ends with the connection
             else:
                 answer.fail(str(problem) if problem else "the connection ended")
         self._is_kept_alive = False
@@ -107,26 +107,26 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_writable.set()
 
-    # What the parser hears
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         if self._answer is None or self._answer.is_whole:
-            raise ValueError("it speaks without having been asked")  # ends the parser
+            raise ValueError("it speaks without having been asked")  # stops the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._answer is not None and not self._answer.has_head:  # behind a body they mean nothing here
+        if self._answer is not None and not self._answer.has_head:  # trailers after the body are ignored
             self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:  # it goes on: the head that counts is still to come
+        if status < 200:  # an interim status: the final head follows
             self._headers = []
             return
         assert self._answer is not None
         self._is_framed = any(name in ("content-length", "transfer-encoding") for name, _ in self._headers)
         self._is_kept_alive = self._parser.should_keep_alive()
         self._answer.begin(status, self._headers)
-        self._is_writable.set()  # whoever waits to send more looks up
+        self._is_writable.set()  # wakes `send_rest`, which then stops
 
     def on_body(self, body: bytes) -> None:
         assert self._answer is not None

@@ -1,4 +1,4 @@
-"""A fresh connection to where an engine's address leads, within bounds; a machine that vanishes later is noticed."""
+"""Opens new connections to engines, within time limits, and makes the kernel notice a machine that vanishes later."""
 
 import asyncio
 import socket
@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 
 from engine_agent.gateway.calling.connection import Connection
 
-CONNECT_SECONDS = 2.0  # names looked up, connected, and TLS spoken
-NAMES_SECONDS = 30.0  # for which what a name leads to is remembered
+CONNECT_SECONDS = 2.0  # limit for the name lookup, the connection and the TLS handshake
+NAMES_SECONDS = 30.0  # how long a name's addresses are cached
 MOST_NAMES = 1_000
-# A machine that vanishes says nothing: within so long the kernel takes it for gone, whether something was sent to it or
-# not. The gateway's own looks notice as soon (`silence.py`), but only of engines that it waits for.
+# A machine that vanishes sends nothing: within this time the kernel declares it dead, whether or not bytes are in
+# flight. The gateway's own health checks notice it as soon (`silence.py`), but only for engines that it waits for.
 SILENT_SECONDS = 8
 IDLE_SECONDS, ASK_SECONDS, ASKED = 4, 1, 4
 
-Place = tuple[Any, ...]  # as `getaddrinfo` has it
+Place = tuple[Any, ...]  # an entry of the result of `getaddrinfo`
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Address:
     host: str
     port: int
     is_secure: bool
-    name: str  # as the Host header says it
+    name: str  # the value of the Host header
 
 
 @lru_cache(maxsize=4_096)
 def address_read(told: str) -> Address:
-    """Of `http://host:port`, as snapshots have it."""
+    """Parse `http://host:port`, as snapshots contain it."""
     parts = urlsplit(told)
     is_secure = parts.scheme == "https"
     name = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
@@ -45,7 +45,7 @@ class Dialling:
         self._names: dict[tuple[str, int], tuple[float, Sequence[Place]]] = {}
 
     async def dial(self, address: Address, on_end: Callable[[Connection], None]) -> Connection:
-        """Raises OSError, of which TimeoutError and what TLS has to say are kinds."""
+        """Return a new connection. Raise OSError on failure, of which TimeoutError and TLS errors are subclasses."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS) as limit:
             found = await _connected(await self._places(address), until=limit.when() or 0.0)
@@ -63,7 +63,7 @@ class Dialling:
 
     async def _places(self, address: Address) -> Sequence[Place]:
         name = address.host, address.port
-        with suppress(socket.gaierror, UnicodeError):  # nothing to look up, and nothing to wait for
+        with suppress(socket.gaierror, UnicodeError):  # an IP address needs no lookup and no waiting
             return socket.getaddrinfo(*name, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         now = asyncio.get_running_loop().time()
         until, places = self._names.get(name, (0.0, ()))
@@ -78,12 +78,12 @@ class Dialling:
 async def _looked_up(host: str, port: int) -> Sequence[Place]:
     try:
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as problem:  # a name that cannot be one
+    except UnicodeError as problem:  # not a valid host name
         raise OSError(f"{host}: {problem}") from problem
 
 
 async def _connected(places: Iterable[Place], *, until: float) -> socket.socket:
-    """One after the other; none that says nothing takes the time of those after it."""
+    """Try the addresses in order. A silent one gets only its share of the remaining time."""
     loop, left = asyncio.get_running_loop(), list(places)
     problem: OSError = OSError("the name leads nowhere")
     while left:
@@ -118,7 +118,7 @@ def stay_awake(made: socket.socket) -> None:
         ("TCP_KEEPCNT", ASKED),
         ("TCP_USER_TIMEOUT", 1_000 * SILENT_SECONDS),
     ):
-        if hasattr(socket, name):  # Linux, and by then most others
+        if hasattr(socket, name):  # Linux has them all, most other systems some
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 

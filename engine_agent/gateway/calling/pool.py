@@ -1,4 +1,4 @@
-"""Connections that are kept for the next request to the same engine: as many as there were requests at once."""
+"""A pool of idle connections for the next request to the same engine. It grows to the number of concurrent requests."""
 
 import asyncio
 from collections import defaultdict
@@ -6,23 +6,23 @@ from collections import defaultdict
 from engine_agent.gateway.calling.connection import Connection
 from engine_agent.gateway.calling.dialling import Address, Dialling
 
-KEEP_ALIVE_SECONDS = 30.0  # less than an engine's own, so that it is not the one to close
-SWEEP_SECONDS = 10.0  # between two looks at which have been kept too long
+KEEP_ALIVE_SECONDS = 30.0  # shorter than the engine's timeout, so that the engine does not close first
+SWEEP_SECONDS = 10.0  # between two removals of connections that were idle too long
 
 
 class Pool:
     def __init__(self) -> None:
         self._dialling = Dialling()
-        self._idle: defaultdict[Address, list[Connection]] = defaultdict(list)  # used last, at the end
+        self._idle: defaultdict[Address, list[Connection]] = defaultdict(list)  # the most recently used is last
         self._open: set[Connection] = set()
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def take(self, address: Address) -> Connection:
-        """Raises OSError."""
+        """Raise OSError if no connection can be opened."""
         if (kept := self._kept(address)) is not None:
             return kept
         connection = await self._dialling.dial(address, self._open.discard)
-        if connection.is_fresh:  # else it has ended already
+        if connection.is_fresh:  # otherwise it has already ended
             self._open.add(connection)
         return connection
 
@@ -43,7 +43,7 @@ class Pool:
             connection.close()
 
     def _kept(self, address: Address) -> Connection | None:
-        """What was used last: of those that are longer unused, the engine may have closed one a moment ago."""
+        """Return the connection used last: the engine may just have closed those that were idle longer."""
         idle, latest = self._idle.get(address), asyncio.get_running_loop().time() - KEEP_ALIVE_SECONDS
         while idle:
             connection = idle.pop()

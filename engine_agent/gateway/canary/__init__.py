@@ -1,1 +1,1 @@
-"""The isolation canary: what one tenant has cached, another must not find, neither by count nor by time."""
+"""Isolation canary: checks that no tenant detects another's cached prompts, by count or time. Start with `watch.py`."""

@@ -1,4 +1,4 @@
-"""What this gateway's rounds have come to: of each engine the counts that were not told yet, and its latest times."""
+"""The results of this gateway's rounds: for each engine the unreported counts and the latest times."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from engine_agent.gateway.canary.judging import OUTCOMES, Outcome, Verdict
 from engine_agent.gateway.canary.statistic import WATCHING_Z, Interval, interval_of
 
-MOST_PAIRS = 1_000  # older ones say nothing of how it is now
+MOST_PAIRS = 1_000  # older pairs say nothing about the present
 LEAST_PAIRS = 30
 MOST_WHY = 300
 
@@ -18,7 +18,7 @@ class Finding:
     untold: Counter[Outcome] = field(default_factory=Counter)
     total: Counter[Outcome] = field(default_factory=Counter)
     pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
-    failure: tuple[float, str] | None = None  # the last one: when, and what was so
+    failure: tuple[float, str] | None = None  # the latest: its time and reason
     interval: Interval | None = None
 
     def add(self, verdict: Verdict, at: float) -> None:
@@ -41,8 +41,6 @@ class Finding:
 
 
 class Findings:
-    """By agent."""
-
     def __init__(self) -> None:
         self._of: dict[str, Finding] = {}
 
@@ -50,14 +48,14 @@ class Findings:
         self._of.setdefault(agent, Finding()).add(verdict, at)
 
     def keep(self, agents: Collection[str]) -> None:
-        """Forget those that are of the fleet no more, and were told of."""
+        """Forget engines that have left the fleet and have nothing left to report."""
         self._of = {agent: one for agent, one in self._of.items() if agent in agents or one.untold}
 
     def all(self) -> Mapping[str, Finding]:
         return self._of
 
     def take(self) -> dict[str, dict[str, Any]]:
-        """What is to be told, once."""
+        """Return the unreported findings, and count them as reported."""
         told = {agent: one.document() for agent, one in self._of.items() if one.untold}
         for agent in told:
             self._of[agent].untold.clear()

@@ -1,20 +1,20 @@
-"""What a round of probes says. Pure.
+"""Judges a round of probes. Pure.
 
-A round asks one engine four times for one token: twice for one tenant with the same prompt that nobody has sent before,
-then for another tenant with that prompt and with a fresh one, in either order.
+A round asks one engine four times for one token: twice for one tenant with the same new prompt, then for another tenant
+with that prompt and with a fresh one, in either order.
 """
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-LEAST_TOKENS = 128  # of a prompt: eight blocks
+LEAST_TOKENS = 128  # the shortest prompt that can be judged: eight blocks
 Outcome = Literal["isolated", "leaked", "unkept", "failed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One answer: what its headers said, and how long it took."""
+    """One answer: the token counts in its headers, and how long it took."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -23,7 +23,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """`fresh`, `again`: the one tenant's. `foreign`: the other's, of the same prompt; `unseen`: of one all its own."""
+    """`fresh`, `again`: one tenant's answers. `foreign`: the other's to the same prompt; `unseen`: to a new one."""
 
     fresh: Seen
     again: Seen
@@ -35,11 +35,11 @@ class Round:
 class Verdict:
     outcome: Outcome
     why: str = ""
-    pair: tuple[float, float] | None = None  # times of the other tenant: cached elsewhere, cached nowhere
+    pair: tuple[float, float] | None = None  # milliseconds of `foreign` and `unseen`
 
 
 def judge(seen: Round) -> Verdict:
-    """`unkept`: nothing was cached for anybody, so that nothing is proven: memory was short, or caching is off."""
+    """Judge a round. `unkept`: nothing was cached (memory was short, or caching is off), so nothing is proven."""
     if seen.foreign.cached_tokens:
         return _leaked(seen.foreign, "of another organisation's prompt")
     for one in (seen.fresh, seen.unseen):

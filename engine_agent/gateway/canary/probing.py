@@ -1,4 +1,4 @@
-"""One round of probes at one engine: asked as a customer's requests are, for two tenants that are nobody's."""
+"""One round of probes at one engine, sent like customers' requests, for two tenants that belong to no customer."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 
 class ProbeFailed(Exception):
-    """No verdict: the engine did not answer, or not with what can be judged."""
+    """The engine did not answer, or its answer cannot be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class Tenant:
 
 
 def canary_tenants(tables: Tables) -> tuple[Tenant, Tenant] | None:
-    """None where the snapshot has none: then nobody probes."""
+    """Return the two canary tenants, or None if the snapshot has none; then no gateway probes."""
     found = [tables.organisations.get(name) for name in CANARIES]
     pair = [Tenant(one, next(iter(one.namespaces.values()))) for one in found if one and one.namespaces]
     return (pair[0], pair[1]) if len(pair) == len(CANARIES) else None
 
 
 class Prober:
-    """`now`: unix seconds by the control plane's clock, as engines judge identities."""
+    """Sends probes. `now` returns unix seconds by the control plane's clock, by which engines check identities."""
 
     def __init__(self, session: aiohttp.ClientSession, now: Callable[[], float]) -> None:
         self._session, self._now = session, now
-        self._characters: dict[str, int] = {}  # by model: how long a prompt is to be
+        self._characters: dict[str, int] = {}  # the length of a prompt, by model
 
     async def round(self, engine: Engine, tenants: tuple[Tenant, Tenant]) -> Verdict:
         try:
@@ -57,12 +57,12 @@ class Prober:
             return Verdict("failed", str(problem) or type(problem).__name__)
 
     async def seen(self, engine: Engine, tenants: tuple[Tenant, Tenant]) -> Round:
-        """Raises ProbeFailed, and what connections raise."""
+        """Return the four answers of a round. Raise ProbeFailed, or the connection's exceptions."""
         model, (one, other) = next(iter(engine.models)), tenants
         shared, own = self._prompt(model), self._prompt(model)
         fresh = await self._ask(engine, model, one, shared)
         again = await self._ask(engine, model, one, shared)
-        # In either order, so that whatever comes first or second makes no difference between the two.
+        # In random order, so that being first or second makes no difference between the two.
         prompts = random.sample([shared, own], 2)
         seen = {prompt: await self._ask(engine, model, other, prompt) for prompt in prompts}
         self._learn(model, shared, fresh)
@@ -73,7 +73,7 @@ class Prober:
         return "".join(secrets.choice(_LETTERS) for _ in range(length))
 
     def _learn(self, model: str, prompt: str, seen: Seen) -> None:
-        """How many characters make as many tokens as are wanted differs from one tokenizer to the next."""
+        """Adjust the prompts' length to the model: tokenizers differ in how many characters make a token."""
         wanted = len(prompt) * WANTED_TOKENS // max(1, seen.prompt_tokens)
         self._characters[model] = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, wanted))
 

@@ -1,7 +1,7 @@
-"""How well two classes of times can be told apart: the area under the ROC curve, with its interval. Pure.
+"""Measures how well two classes of times can be told apart: the area under the ROC curve, with its interval. Pure.
 
-0.5: not at all; 1: the first is always the smaller; 0: always the larger. The interval is Newcombe's: Hanley and
-McNeil's variance, taken at the bound itself, so that it has a width also where the classes do not overlap at all.
+0.5: not at all; 1: the first class is always smaller; 0: always larger. The interval is Newcombe's: Hanley and McNeil's
+variance, taken at the bound itself, so that it has a width even if the classes do not overlap at all.
 """
 
 import math
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 NOTHING = 0.5
-USUAL_Z = 1.959964  # 95 % of intervals hold what is so
-WATCHING_Z = 3.290527  # 99.9 %: who looks all day must not be told of chance
+USUAL_Z = 1.959964  # 95 % of intervals contain the true value
+WATCHING_Z = 3.290527  # 99.9 %: checks that run all day must not alert by chance
 _HALVINGS = 50
 
 
@@ -27,17 +27,17 @@ class Interval:
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether the classes may be one and the same."""
+        """Return whether the interval contains 0.5, so that the classes may be the same."""
         return self.low <= NOTHING <= self.high
 
     @property
     def advantage(self) -> float:
-        """How far from 0.5 it is at least: 0 as long as nothing is proven."""
+        """Return the proven distance from 0.5: 0 as long as nothing is proven."""
         return max(0.0, self.low - NOTHING, NOTHING - self.high)
 
 
 def auc_of(first: Sequence[float], second: Sequence[float]) -> float:
-    """How often one of the first is smaller than one of the second; one that is equal counts half."""
+    """Return how often a value of `first` is smaller than one of `second`; an equal pair counts half."""
     if not first or not second:
         raise ValueError(f"times of both classes are needed, found {len(first)} and {len(second)}")
     ordered, count = sorted(second), len(second)
@@ -53,7 +53,7 @@ def interval_of(first: Sequence[float], second: Sequence[float], *, z: float = U
 
 
 def _bound(auc: float, reach: Callable[[float], float]) -> float:
-    """The least value from which what was found is no further away than may be by chance."""
+    """Return the least AUC from which the observed one differs no more than chance allows."""
     below, above = 0.0, auc
     for _ in range(_HALVINGS):
         middle = (below + above) / 2

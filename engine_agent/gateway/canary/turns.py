@@ -1,8 +1,8 @@
-"""Whose turn it is to probe an engine, where several gateways share that work. Pure, but for the moment within a turn.
+"""Decides which of several gateways probes an engine. Pure, except for the random moment within a turn.
 
-Time is cut into turns of equal length by the fleet's clock, and of each engine every turn is one gateway's, by its
-place among the names of those that live: in order, and for each engine beginning with another one. So an engine is
-probed once in a turn however many gateways there are, and gateways that know of each other need not talk.
+The fleet's clock is cut into turns of equal length. In each turn one gateway probes an engine: the living gateways
+rotate in the order of their names, and each engine starts with a different one. So an engine is probed once a turn,
+however many gateways there are, and gateways need not communicate.
 """
 
 import random
@@ -13,7 +13,7 @@ from hashlib import sha256
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """`own` is this gateway, one of `gateways`, which are in order."""
+    """The schedule of turns. `own` is this gateway, one of the sorted `gateways`."""
 
     seconds: float
     own: str
@@ -21,29 +21,28 @@ class Turns:
 
     @classmethod
     def among(cls, living: Iterable[str], *, own: str, seconds: float) -> "Turns":
-        """Who is not named yet, or never heard of others, counts itself."""
+        """Return the schedule of the living gateways. It includes this gateway, listed or not."""
         return cls(seconds, own, tuple(sorted({*living, own})))
 
     def number(self, now: float) -> int:
-        """Of the turn that it is."""
         return int(now // self.seconds)
 
     def whose(self, engine: str, number: int) -> str:
         return self.gateways[(number + _first(engine)) % len(self.gateways)]
 
     def next_moment(self, engine: str, *, after: int) -> float:
-        """When this gateway probes it next, in its first turn behind number `after`. Somewhere within that turn, in
-        step with nothing: or what else happens every ten seconds would be seen each time.
+        """Return when this gateway next probes the engine: at a random moment of its first turn after turn `after`. A
+        regular one could always coincide with something else that happens every ten seconds.
         """
         own, behind = self.gateways.index(self.own), after + 1
         number = behind + (own - behind - _first(engine)) % len(self.gateways)
         return (number + random.random()) * self.seconds
 
     def is_near(self, moment: float, now: float) -> bool:
-        """Whether one of its moments can be so far ahead; if not, the clock was set back."""
+        """Return whether a scheduled probe can be so far ahead; if not, the clock was set back."""
         return moment <= now + (len(self.gateways) + 1) * self.seconds
 
 
 def _first(engine: str) -> int:
-    """Not Python's own hash, which each process has otherwise."""
+    """Return a hash that is the same in every process, unlike Python's own."""
     return int.from_bytes(sha256(engine.encode()).digest()[:8], "big")

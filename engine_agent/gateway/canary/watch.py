@@ -1,7 +1,7 @@
-"""The isolation canary: rounds at every engine at a low rate, all the time, and what comes of them told upwards.
+"""Probes the isolation of every engine at a low rate, all the time, and reports the results to the control plane.
 
-Engines are probed each in its own time, one round at a time. Several gateways take turns (`turns.py`). Where the
-control plane does not answer, what was found waits here, added up.
+Engines are probed independently, each with one round at a time. Several gateways take turns (`turns.py`). While the
+control plane does not answer, results accumulate here.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ Tell = Callable[[Sequence[Report]], Awaitable[None]]
 
 
 class Canary:
-    """`seconds` between two rounds at an engine, of all gateways together; 0: none. `own`: this one's name."""
+    """`seconds`: between two rounds at an engine, by all gateways together; 0: never. `own`: this gateway."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Canary:
         self._tell, self._may_tell = tell, may_tell
         self.findings = Findings()
         self._turns: Turns | None = None
-        self._due: dict[str, float] = {}  # by the fleet's clock
+        self._due: dict[str, float] = {}  # when each engine is probed next, by the fleet's clock
         self._rounds: dict[str, asyncio.Task[None]] = {}
         self.registry = CollectorRegistry()
         self._counted = Counter(
@@ -85,7 +85,7 @@ class Canary:
                 self._rounds[agent] = asyncio.create_task(self._round(prober, engines[agent], tenants))
 
     def _take_turns(self, engines: Collection[str], now: float) -> list[str]:
-        """Whom to probe now. When each is probed next is settled anew where who shares the work has changed."""
+        """Return the engines to probe now. Reschedule all if the gateways that share the work have changed."""
         turns = Turns.among(self._held.tables.gateways, own=self._own, seconds=self._seconds)
         known = self._due if turns == self._turns else {}
         self._turns = turns
@@ -94,7 +94,7 @@ class Canary:
         number = turns.number(now)
         for agent in {*engines} - due.keys():
             due[agent] = turns.next_moment(agent, after=number)
-        for agent in over:  # a moment at the end of a turn is met in the next, which is not left out for that
+        for agent in over:  # a moment late in a turn is noticed in the next turn, which still gets its own probe
             due[agent] = turns.next_moment(agent, after=max(turns.number(due[agent]), number - 1))
         self._due = due
         return over
@@ -102,7 +102,7 @@ class Canary:
     async def _round(self, prober: Prober, engine: Engine, tenants: tuple[Tenant, Tenant]) -> None:
         verdict = await prober.round(engine, tenants)
         if verdict.outcome == "failed" and self._is_out_of_date(engine, tenants):
-            return  # its tenants changed meanwhile: that proves nothing and is nobody's failure
+            return  # its tenants changed during the round, so that the failure proves nothing
         self._found(engine.agent, verdict)
 
     def _is_out_of_date(self, engine: Engine, tenants: tuple[Tenant, Tenant]) -> bool:

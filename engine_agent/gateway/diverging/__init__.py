@@ -1,1 +1,1 @@
-"""What a gateway looks at so that it can say why prompts miss: a sample, as keyed marks, and never a text."""
+"""Samples prompts, as keyed marks and never as text, to explain why prompts miss. Start with `diverging.py`."""

@@ -1,4 +1,4 @@
-"""Takes prompts as they come by, has them looked at beside, and tells the control plane what was found."""
+"""Samples prompts as they pass, analyses them in a child process, and reports the findings to the control plane."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,13 @@ from engine_agent.gateway.tables import Namespace
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 10.0
-CHILD_SECONDS = 60.0  # a look that takes longer is given up
-MOST_WAITING = 16  # prompts of which marks are still to be made
+CHILD_SECONDS = 60.0  # an analysis that takes longer is stopped
+MOST_WAITING = 16  # prompts whose marks are not computed yet
 NICE = 10
 
 
 class Diverging:
-    """`take` costs a request next to nothing; marks are made in a thread, and looks in a process of their own."""
+    """`take` costs a request next to nothing: a thread computes the marks, and a child process analyses them."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Diverging:
         self._found: dict[str, Mapping[str, Any]] = {}
 
     def take(self, namespace: Namespace, tokens: "array[int]", is_whole: bool) -> None:
-        """One prompt's tokens, from its first on. They are kept as marks, or not at all."""
+        """Sample one prompt's tokens, from the first on. They are stored only as marks."""
         if len(self._making) >= MOST_WAITING or not namespace.id.isdecimal() or len(namespace.key) < 32:
             return
         if self._sampling.wants(namespace.id, time.monotonic()):
@@ -76,7 +76,7 @@ class Diverging:
 
 
 async def looked(samples: Sequence[Sample]) -> Mapping[str, Any]:
-    """By a process of its own, behind everybody else. Raises OSError, ValueError, TimeoutError."""
+    """Analyse samples in a child process of low priority. Raise OSError, ValueError or TimeoutError if that fails."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _CHILD, str(NICE)),
         stdin=asyncio.subprocess.PIPE,
@@ -99,7 +99,7 @@ _CHILD = (
 
 
 def packed(tokens: "array[int]") -> bytes:
-    """As little-endian uint32, one after the other."""
+    """Return the tokens as consecutive little-endian uint32."""
     if sys.byteorder != "little":
         tokens = tokens[:]
         tokens.byteswap()

@@ -1,6 +1,6 @@
-"""Which prompts are looked at, and what is kept of them: bounded for each namespace and in all.
+"""Chooses which prompts to sample, and stores the samples, bounded for each namespace and in total.
 
-A namespace gives one a second after its first few, so that one that is busy costs no more than another.
+After its first few, a namespace gives one prompt a second, so that a busy namespace costs no more than another.
 """
 
 from collections import OrderedDict, deque
@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 
 from engine_agent.divergence.analysing import Sample
 
-MOST_TOKENS = 2_048  # of a prompt: what varies further behind spoils less
-MOST_PROMPTS = 48  # of a namespace: the newest
-LEAST_PROMPTS = 8  # before anything is said
+MOST_TOKENS = 2_048  # sampled per prompt: a difference further back costs fewer hits
+MOST_PROMPTS = 48  # stored per namespace: the newest
+LEAST_PROMPTS = 8  # needed for an analysis
 LEAST_NEW = 4
 MOST_NAMESPACES = 2_000
-MOST_BYTES = 16 << 20  # of all marks
-MOST_A_SECOND = 4.0  # of all namespaces
-AT_ONCE = 12.0  # of one that has been quiet
-LOOK_SECONDS = 60.0  # between two looks at one namespace
-FIRST_LOOK_SECONDS = 10.0  # after its first prompt: whoever tries something is told soon
+MOST_BYTES = 16 << 20  # limit of all marks together
+MOST_A_SECOND = 4.0  # samples from all namespaces together
+AT_ONCE = 12.0  # samples that a quiet namespace may give at once
+LOOK_SECONDS = 60.0  # time between two analyses of one namespace
+FIRST_LOOK_SECONDS = 10.0  # the first analysis comes early, for users who experiment
 
 
 @dataclass(slots=True)
 class Allowance:
-    """So many at once, and so many each second."""
+    """A token bucket of size `most` that refills by `a_second`."""
 
     most: float
     a_second: float
@@ -41,11 +41,11 @@ class Allowance:
 
 @dataclass(slots=True)
 class Collected:
-    """Of one namespace."""
+    """The samples of one namespace."""
 
     allowance: Allowance
     prompts: deque[Sample] = field(default_factory=lambda: deque(maxlen=MOST_PROMPTS))
-    new: int = 0  # since the last look
+    new: int = 0  # prompts since the last analysis
     looked_at: float = 0.0
     bytes: int = 0
 
@@ -54,7 +54,7 @@ class Sampling:
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._bytes = most_bytes, 0
         self._all = Allowance(AT_ONCE * 2, MOST_A_SECOND, AT_ONCE * 2, 0.0)
-        self._namespaces: OrderedDict[str, Collected] = OrderedDict()  # those that were longest quiet first
+        self._namespaces: OrderedDict[str, Collected] = OrderedDict()  # longest quiet first
 
     @property
     def bytes(self) -> int:
@@ -75,7 +75,7 @@ class Sampling:
 
     def keep(self, namespace: str, sample: Sample) -> None:
         one = self._namespaces.get(namespace)
-        if one is None:  # it was quiet for so long that it had to make room
+        if one is None:  # it was quiet for so long that it was dropped to make room
             return
         gone = len(one.prompts[0].marks) if len(one.prompts) == MOST_PROMPTS else 0
         one.prompts.append(sample)
@@ -91,7 +91,7 @@ class Sampling:
         self._bytes -= gone.bytes if gone is not None else 0
 
     def due(self, now: float) -> str | None:
-        """Whose sample is to be looked at now: it has grown, and the last look is long ago."""
+        """Return the namespace to analyse next: its sample has grown, and its last analysis is long ago."""
         waiting = (
             (one.looked_at, name)
             for name, one in self._namespaces.items()

@@ -1,5 +1,5 @@
-"""What a gateway knows of prompts and caches: whose caches hold how much of the prompt that somebody sends.
+"""The prefix index: which engines have how much of a request's prompt cached. Start with `knowing.py`, the interface.
 
-`knowing.py` is its face. `prompts.py`, `cutting.py` and `chains.py` turn bodies into marks, `bundles.py` holds what
-that takes, and `watching.py` follows engines' block events into `index.py`.
+`prompts.py`, `cutting.py` and `chains.py` turn bodies into marks, `bundles.py` stores the tokenizers and templates that
+this needs, and `watching.py` follows engines' block events into `index.py`.
 """

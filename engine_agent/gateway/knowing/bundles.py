@@ -1,4 +1,4 @@
-"""What turns bodies into tokens, by its hash: from an engine or from this gateway's disk, ready for a few models."""
+"""The gateway's bundles (tokenizer and template), by hash: fetched from engines, stored on disk, a few in memory."""
 
 import asyncio
 import contextlib
@@ -13,12 +13,12 @@ from engine_agent.gateway.knowing.cutting import Cutter
 from engine_agent.prompts.bundle import Bundle, bundle_name, bundle_read
 
 log = logging.getLogger(__name__)
-MOST_LOADED = MOST_ON_DISK = 64  # more models than a fleet serves: one that is gone is not loaded again by itself
+MOST_LOADED = MOST_ON_DISK = 64  # more models than a fleet serves: a dropped one is not reloaded automatically
 FOLDER = "bundles"
 
 
 class BadBundleFetched(Exception):
-    """What an engine sent is not what its name says, or nothing that can be used."""
+    """The hash of an engine's bundle differs from its name, or the bundle cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Loaded:
 
 
 class Bundles:
-    """Loaded in a thread: a large tokenizer takes a second."""
+    """Loads bundles in a thread, because a large tokenizer takes a second."""
 
     def __init__(self, home: Path | None = None) -> None:
         self._folder = None if home is None else home / FOLDER
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
-        self._loading = asyncio.Lock()  # one at a time: several engines of one model come at once
+        self._loading = asyncio.Lock()  # one at a time: several engines of one model start together
 
     def get(self, name: str) -> Loaded | None:
         found = self._loaded.get(name)
@@ -47,7 +47,7 @@ class Bundles:
         return found
 
     async def ensure(self, name: str, fetch: Callable[[str], Awaitable[bytes]]) -> Loaded:
-        """Raises BadBundleFetched, and what `fetch` raises."""
+        """Return the bundle, and load it if necessary. Raise BadBundleFetched, and what `fetch` raises."""
         async with self._loading:
             if found := self.get(name):
                 return found
@@ -64,19 +64,19 @@ class Bundles:
             return loaded
 
     def _stored(self, name: str) -> bytes | None:
-        """None also for what was torn: it is fetched again."""
+        """Return the stored bundle, or None if it is missing or damaged: then it is fetched again."""
         if self._folder is None:
             return None
         path = self._folder / name
         with contextlib.suppress(OSError):
             data = path.read_bytes()
             if bundle_name(data) == name:
-                os.utime(path)  # those used last are kept
+                os.utime(path)  # the most recently used are kept
                 return data
         return None
 
     def _store(self, name: str, data: bytes) -> None:
-        """For the next start. That it cannot be written costs nobody anything now."""
+        """Store a bundle for the next start. A failure is logged, and has no other effect."""
         if self._folder is None:
             return
         try:
@@ -92,12 +92,12 @@ class Bundles:
 
 
 def _load(name: str, data: bytes) -> Loaded:
-    """Raises BadBundleFetched."""
+    """Raise BadBundleFetched if the bundle cannot be used."""
     if bundle_name(data) != name:
         raise BadBundleFetched(f"a bundle called {name[:12]} has the hash {bundle_name(data)[:12]}")
     try:
         bundle = bundle_read(data)
         cutter = Cutter(bundle.tokenizer, bundle.special)
-    except Exception as problem:  # the tokenizers' library has one class for everything
+    except Exception as problem:  # the tokenizers library raises plain Exception
         raise BadBundleFetched(f"bundle {name[:12]}: {problem}") from problem
     return Loaded(name, bundle, cutter)

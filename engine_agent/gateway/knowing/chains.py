@@ -1,4 +1,4 @@
-"""Marks of a prompt's blocks, as engines compute them, piece after piece: of a chat that grows, only what is new."""
+"""Computes the marks of a prompt's blocks as engines do, piece by piece: for a chat that grows, only the new pieces."""
 
 from array import array
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ NAME_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """All that engines must have in common for a prompt to be the same blocks in them."""
+    """All that engines must have in common for a prompt to have the same block keys."""
 
     bundle: str
     revision: str
@@ -35,7 +35,7 @@ class Ground:
         return _root(namespace.key, namespace.epoch, self, salt)
 
 
-@lru_cache(maxsize=4_096)  # of namespaces, mostly: an epoch's end makes another
+@lru_cache(maxsize=4_096)  # mostly one per namespace; a new epoch adds another
 def _root(key: bytes, epoch: int, ground: Ground, salt: bytes) -> Digest:
     identity = ChainIdentity(epoch, ground.revision, ground.kv_format, ground.scale_set, ground.block_tokens, salt)
     return chain_root(key, identity)
@@ -43,12 +43,12 @@ def _root(key: bytes, epoch: int, ground: Ground, salt: bytes) -> Digest:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a chain stands after a piece."""
+    """The state of a chain after a piece."""
 
-    last: Digest  # of the last full block
-    rest: bytes = b""  # tokens after it
-    tokens: int = 0  # from the beginning
-    marks: bytes = b""  # of the blocks that ended in this piece
+    last: Digest  # digest of the last full block
+    rest: bytes = b""  # the tokens after it
+    tokens: int = 0  # number of tokens since the beginning
+    marks: bytes = b""  # marks of the blocks that ended in this piece
 
     def then(self, tokens: "array[int]", block_tokens: int) -> "Link":
         packed = self.rest + packed_tokens(tokens)
@@ -59,7 +59,7 @@ class Link:
 
 
 class Chain:
-    """One prompt on one ground, from its root on."""
+    """The chain of one prompt on one `Ground`, from its root on."""
 
     def __init__(self, ground: Ground, root: Digest, links: Remembered[bytes, Link], *, begins: "array[int]") -> None:
         self.ground, self.root = ground, root
@@ -70,13 +70,15 @@ class Chain:
         self._next: Link | None = None
 
     def meet(self, name: bytes) -> bool:
-        """The next piece, by its name: whether it is known how the chain goes on."""
+        """Look up the next piece, by its name, and return whether the chain over it is cached."""
         self._name = _named(self._name, name)
         self._next = self._links.get(self._name)
         return self._next is not None
 
     def go(self, tokens: "array[int] | None", *, is_whole: bool = True) -> None:
-        """On, over the piece that was met. `tokens` where it is not known; not `is_whole`: of its beginning alone."""
+        """Extend the chain by the piece that `meet` looked up. If that is not cached, `tokens` are required; if not
+        `is_whole`, they are only its beginning.
+        """
         link = self._next if is_whole else None
         if link is None:
             assert tokens is not None, "a piece that is not known has to be tokenised"

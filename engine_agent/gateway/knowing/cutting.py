@@ -1,7 +1,7 @@
-"""A text in pieces whose tokens, one piece after the other, are the text's: what was tokenised once need not be again.
+"""Cuts a text into pieces whose tokens, concatenated, are the text's tokens, so that no piece is tokenised twice.
 
-A text may be cut in front of the tokens that a bundle names for that. Whether it is so is tried when a tokenizer is
-loaded; where it is not, a text is one piece.
+A text may be cut before the tokens that its bundle lists. This is tested when a tokenizer is loaded; if the test fails,
+a text is one piece.
 """
 
 import re
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 import tokenizers
 
-LEAST_PIECE = 2_048  # characters: many short ones would cost more than tokenising the end of a text anew
-CUT_TOKENS = 32  # at the end of a text that is cut anywhere: how it goes on could change as many
+LEAST_PIECE = 2_048  # characters: many short pieces would cost more than tokenising the end of a text again
+CUT_TOKENS = 32  # dropped from a truncated text: its continuation could change that many
 _TRIED = ("Hello there", " two  blanks, and\n\n\tlines ", "", "\n", "Grüße, 世界! 12345 don't", " x")
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a tokenizer puts before and after a text of which it is asked that."""
+    """The tokens that a tokenizer puts before and after a text on request."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
 
 class Cutter:
-    """One tokenizer, for any thread. `special`: where a text may be cut, in front of each of these."""
+    """Wraps one tokenizer, thread-safe. A text may be cut before each of the `special` tokens."""
 
     def __init__(
         self, tokenizer: tokenizers.Tokenizer, special: Collection[str], *, least_piece: int = LEAST_PIECE
@@ -34,27 +34,25 @@ class Cutter:
         self._cuts = sorted(filter(None, special), key=lambda text: (-len(text), text))
         self._pattern = re.compile("|".join(map(re.escape, self._cuts)) or r"(?!)")
         self.can_cut = bool(self._cuts) and self._is_exact()
-        self.around = self._found_around()  # None: not the same around every text
+        self.around = self._found_around()  # None: they depend on the text
 
     def pieces(self, text: str) -> list[str]:
-        """One after the other they are the text. A longer text that begins alike begins with the same pieces, all but
-        the last.
-        """
+        """Return the pieces of a text. A longer text that begins with it has the same pieces, except the last."""
         if not self.can_cut:
             return [text]
         return _parted(text, self._places(text, self._least))
 
     def tokens(self, text: str) -> "array[int]":
-        """Without what belongs around a text. Others may run meanwhile: the interpreter's lock is not held."""
+        """Tokenise a text, without special tokens around it. Other threads can run: this releases the GIL."""
         return array("I", self._encoded(text))
 
     def head_tokens(self, text: str, most_characters: int) -> "array[int]":
-        """Those of its beginning that no later character could have changed, as far as anybody can tell."""
+        """Return the tokens of the beginning, without the last ones, which later characters could change."""
         found = self.tokens(text[:most_characters])
         return found if len(text) <= most_characters else found[: max(0, len(found) - CUT_TOKENS)]
 
     def _places(self, text: str, least: int) -> list[int]:
-        places, least = [0], max(1, least)  # what is looked for never overlaps, so that a look may begin anywhere
+        places, least = [0], max(1, least)  # these texts never overlap, so that a search may start anywhere
         while found := self._pattern.search(text, places[-1] + least):
             places.append(found.start())
         return places

@@ -1,26 +1,26 @@
-"""Which blocks each engine holds, by their marks: ten bytes or so each, found and changed within a microsecond.
+"""An index of the blocks that each engine has cached, by mark: some ten bytes each, accessed within a microsecond.
 
-Marks are prefixes of keyed digests, so they are spread evenly, and a mark's own first bytes say in which of many small
-strings of marks it is. A table for each root, because one can end as a whole.
+Marks are prefixes of keyed digests, so they are spread evenly: a mark's first bytes select one of many small buckets.
+Each root has a separate table, because a root can be cleared as a whole.
 """
 
 from collections.abc import Iterator, Mapping
 
 from engine_agent.contracts.block_events import MARK_BYTES, BlockChange, Page
 
-MOST_IN_BUCKET = 48  # marks, on average: more, and searching them would take longer than finding their bucket
-MOST_BLOCKS = 4_000_000  # of all engines: what else they tell is not kept
-STEP = 250  # marks between two moments in which others may run
+MOST_IN_BUCKET = 48  # marks, on average: with more, searching a bucket would take longer than finding it
+MOST_BLOCKS = 4_000_000  # limit for all engines together: further blocks are ignored
+STEP = 250  # marks that are processed before other tasks may run
 
 
 class Marks:
-    """A set of marks, which grows by one bucket at a time, so that nobody waits for all of it (linear hashing)."""
+    """A set of marks that grows by one bucket at a time, so that no caller waits for a rehash (linear hashing)."""
 
     __slots__ = ("_base", "_buckets", "_count", "_next")
 
     def __init__(self) -> None:
         self._buckets = [bytearray()]
-        self._base, self._next = 1, 0  # of so many buckets, those before the next have been parted in two
+        self._base, self._next = 1, 0  # of `_base` buckets, those before `_next` have been split
         self._count = 0
 
     def __len__(self) -> int:
@@ -30,7 +30,7 @@ class Marks:
         return _place(self._bucket(mark), mark) >= 0
 
     def add(self, mark: bytes) -> bool:
-        """Whether it was not there."""
+        """Add a mark, and return whether it is new."""
         bucket = self._bucket(mark)
         if _place(bucket, mark) >= 0:
             return False
@@ -41,7 +41,7 @@ class Marks:
         return True
 
     def discard(self, mark: bytes) -> bool:
-        """Whether it was there."""
+        """Remove a mark, and return whether it was there."""
         bucket = self._bucket(mark)
         place = _place(bucket, mark)
         if place < 0:
@@ -59,7 +59,7 @@ class Marks:
         return self._buckets[place if place >= self._next else spread & (2 * self._base - 1)]
 
     def _part(self) -> None:
-        """The next bucket in two: into a new one goes what has the next bit set."""
+        """Split the next bucket: marks with the next bit set move to a new bucket."""
         bucket = self._buckets[self._next]
         self._buckets.append(bytearray())
         self._buckets[self._next] = bytearray()
@@ -72,7 +72,7 @@ class Marks:
 
 
 class Index:
-    """Of all engines that tell. `changing` goes in steps, between which others may run and look."""
+    """The cached blocks of all engines that report them. `changing` yields between steps, for other tasks to run."""
 
     def __init__(self, most_blocks: int = MOST_BLOCKS) -> None:
         self._roots: dict[str, dict[bytes, Marks]] = {}  # by agent
@@ -88,14 +88,14 @@ class Index:
             pass
 
     def changing(self, agent: str, page: Page) -> Iterator[None]:
-        """Whoever stops in the middle forgets the agent: half a page is not what any engine held."""
+        """Apply a page in steps. A caller that stops early must forget the agent: half a page is invalid."""
         if page.is_snapshot:
             self.forget(agent)
         for change in page.changes:
             yield from self._change(agent, change)
 
     def match(self, agent: str, root: bytes, marks: bytes) -> int:
-        """How many blocks, from the first on. One commits to all before it, so that bisection finds the last."""
+        """Return how many blocks match, from the first on. A mark commits to all before it, so bisect for the last."""
         held = self._roots.get(agent, {}).get(root)
         low, high = 0, len(marks) // MARK_BYTES if held else 0
         probe = min(1, high)
@@ -144,7 +144,7 @@ def _parted(marks: bytes) -> list[bytes]:
 
 
 def _place(bucket: bytearray, mark: bytes) -> int:
-    """Where it is, or -1. Bytes of two neighbours that happen to look like it are none."""
+    """Return the mark's position, or -1. Ignore equal bytes that span two marks."""
     place = bucket.find(mark)
     while place >= 0 and place % MARK_BYTES:
         place = bucket.find(mark, place + 1)

@@ -1,6 +1,4 @@
-"""The face of this package: of a request, its prompt; of a prompt, how much of it lies in whose cache; of an engine,
-how busy it says it is.
-"""
+"""The interface of this package: a request's prompt, how much of it each engine has cached, and each engine's load."""
 
 import asyncio
 import contextlib
@@ -25,14 +23,14 @@ from engine_agent.gateway.tables import Engine, Namespace
 from engine_agent.http.extra_body import read_request
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 0.25  # between two looks at which engines there are
-LONGEST_SALT = 256  # bytes, as engines take it
+LOOK_SECONDS = 0.25  # time between two updates of the set of engines
+LONGEST_SALT = 256  # bytes, the limit of engines
 KEY_BYTES = 32
-INLINE_BYTES = 8_192  # of any body
+INLINE_BYTES = 8_192  # a body of this size is always read in the event loop
 
 
 class Knowing:
-    """`run` follows the engines; everything else is asked at any time, and knows what is known by then."""
+    """The prefix index. `run` follows the engines; all other methods use what is known by then."""
 
     def __init__(
         self,
@@ -48,12 +46,12 @@ class Knowing:
         self._grounds: dict[tuple[str, str], Mapping[str, Ground]] = {}
         self.metrics = KnowingMetrics(lambda: self._index.blocks, self._all_heard)
         self._prompting = Prompting(self.metrics.tokenising)
-        self.on_prompt: Callable[[Namespace, array[int], bool], None] | None = None  # who looks at samples of them
+        self.on_prompt: Callable[[Namespace, array[int], bool], None] | None = None  # samples prompts
 
-    # Of requests
+    # Requests
 
     async def prompt(self, caller: Caller, asked: Asked, path: str) -> Prompt | None:
-        """None: nobody's cache is known for it, or it cannot be rendered here."""
+        """Return the request's prompt, or None if no engine reports a cache for it, or it cannot be rendered here."""
         began = time.perf_counter()
         asking = self._asking(caller, asked, path)
         found = None if asking is None else await self._read(asking)
@@ -67,19 +65,19 @@ class Knowing:
     async def _read(self, asking: Asking) -> Prompt | None:
         try:
             return await self._prompting.read(asking)
-        except Exception:  # a tokenizer's or a template's: what is not known here is no reason to refuse a request
+        except Exception:  # a tokenizer's or template's error: the engine may still serve the request
             log.exception("a prompt of model %s could not be read", asking.model)
             return None
 
     def matches(self, prompt: Prompt) -> Mapping[str, int]:
-        """In tokens, of each engine that tells what it holds."""
+        """Return the matched tokens, for each engine that reports its cache."""
         return {
             agent: self._match(agent, ground, prompt)
             for agent, ground in self._all_grounds(prompt.model, prompt.kv_format).items()
             if ground in prompt.chains
         }
 
-    # Of engines
+    # Engines
 
     def load(self, agent: str) -> Load | None:
         follower = self._followers.get(agent)
@@ -104,7 +102,7 @@ class Knowing:
             self._prompting.close()
 
     def _keep(self, engines: Mapping[str, Engine]) -> None:
-        """Follow those there are, as they are now; forget the others."""
+        """Follow exactly these engines, at their current addresses, and forget all others."""
         for agent, follower in list(self._followers.items()):
             engine = engines.get(agent)
             if engine is None or (engine.address, engine.secret) != (follower.engine.address, follower.engine.secret):
@@ -124,7 +122,7 @@ class Knowing:
             )
             self._followers[agent], self._following[agent] = follower, asyncio.create_task(follower.run())
 
-    # Of both
+    # Helpers
 
     def _asking(self, caller: Caller, asked: Asked, path: str) -> Asking | None:
         namespace = caller.namespace
@@ -132,7 +130,7 @@ class Knowing:
         grounds = set(self._all_grounds(asked.model, kv_format).values())
         body = asked.told or read_request(asked.body)
         salt = _salt(body.get("cache_salt"))
-        bundle = min((one.bundle for one in grounds), default="")  # of several, as while a model is replaced, one
+        bundle = min((one.bundle for one in grounds), default="")  # several while a model is replaced: use one
         loaded = self._bundles.get(bundle)
         if loaded is None or salt is None or len(namespace.key) != KEY_BYTES:
             return None
@@ -141,7 +139,7 @@ class Knowing:
         return Asking(body, is_light or len(asked.body) <= INLINE_BYTES, path, asked.model, kv_format, loaded, roots)
 
     def _all_grounds(self, model: str, kv_format: str) -> Mapping[str, Ground]:
-        """By agent."""
+        """Return the `Ground` of this model and format, by agent."""
         found = self._grounds.get((model, kv_format))
         if found is None:
             abouts = {agent: one.about for agent, one in self._followers.items() if one.about}
@@ -150,7 +148,7 @@ class Knowing:
                 for agent, about in abouts.items()
                 if about.model == model and kv_format in about.grounds
             }
-            if found:  # what nobody has is not remembered: clients may name anything
+            if found:  # a miss is not cached: clients may name anything
                 self._grounds[model, kv_format] = found
         return found
 
@@ -164,7 +162,7 @@ class Knowing:
 
 
 def _salt(told: object) -> bytes | None:
-    """None: an engine would refuse it."""
+    """Return the salt, or None if an engine would refuse it."""
     if told is None:
         return b""
     if not isinstance(told, str):

@@ -1,4 +1,4 @@
-"""What is counted of knowing: how prompts were read, how long that took, and what engines told of their caches."""
+"""Metrics of the prefix index: how prompts were read, how long that took, and which caches the engines report."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
@@ -13,7 +13,7 @@ Read = Literal["whole", "head", "unread"]
 
 
 class KnowingMetrics:
-    """One registry each, so that two gateways in a process are two."""
+    """A separate registry, so that two gateways in one process do not share metrics."""
 
     def __init__(self, blocks: Callable[[], Mapping[str, int]], heard: Callable[[], Mapping[str, bool]]) -> None:
         self.registry = registry = CollectorRegistry()

@@ -1,11 +1,12 @@
-"""A body's prompt as engines will see it: rendered, tokenised and hashed, as far as that is worth its time.
+"""Turns a body into its prompt as engines will see it: rendered, tokenised and hashed, as far as that is worth the
+time.
 
-Chats are rendered by processes within bounds; one that cannot be is routed unread.
+Processes with limits render chats; a request whose chat cannot be rendered is routed without its prompt.
 
-What was seen before is not tokenised again. Of what is new, the first 16,384 characters are, 4,096 where as many are
-known already, and none where little follows what is known: where a prompt is cached shows in its head. The rest is made
-up for beside, so that a chat that goes on is known but for its end. Nothing of any text is kept: only tokens and hashes
-are, under names that are keyed hashes as well.
+Known pieces are not tokenised again. Of new text, the first 16,384 characters are tokenised, 4,096 if 16,384 are
+already known, and none if little follows the known part: the head shows where a prompt is cached. The rest is tokenised
+later, in the background, so that of a chat that continues only the end is new. No text is stored, only tokens and
+hashes, under names that are keyed hashes as well.
 """
 
 import asyncio
@@ -30,45 +31,45 @@ from engine_agent.prompts.renderer import BoundedTemplate, Renderer
 
 T = TypeVar("T")
 CHAT = "/v1/chat/completions"
-HEAD_TOKENS = 4_096  # that a prompt shows of itself
+HEAD_TOKENS = 4_096  # the most that `Prompt.tokens` contains
 HEAD_CHARACTERS, MORE_CHARACTERS = 16_384, 4_096
-TAIL = 16  # little: so many times less than what is known, and so no reason to go elsewhere
-INLINE_CHARACTERS = 1_500  # tokenised in less than a millisecond
-CHUNK_TOKENS = 1_024  # of a prompt that is token ids
-REMEMBERED_BYTES = 16 << 20  # tokens of pieces, and as much for chains
-MOST_LATER, LATER_CHARACTERS = 64, 4 << 20  # prompts whose rest is made up for
+TAIL = 16  # a rest so many times smaller than the known part is not tokenised: it changes no route
+INLINE_CHARACTERS = 1_500  # a text of this size is tokenised in less than a millisecond
+CHUNK_TOKENS = 1_024  # piece size of a prompt that consists of token ids
+REMEMBERED_BYTES = 16 << 20  # limit for the tokens of pieces, and the same again for chains
+MOST_LATER, LATER_CHARACTERS = 64, 4 << 20  # prompts whose rest waits for the background thread
 THREADS = 2
 RENDER_BOUNDS = Bounds(memory_bytes=512 << 20)
-RENDER_WAIT_SECONDS = 2.0  # for a process to render in: a request waits no longer for what is only its best way
+RENDER_WAIT_SECONDS = 2.0  # limit of the wait for a renderer process: only the route depends on it
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    tokens: "array[int]" = field(repr=False)  # of its head
+    tokens: "array[int]" = field(repr=False)  # the tokens of the prompt's head
     known_tokens: int
-    is_whole: bool  # these are all that it has
-    is_only: bool  # the body has one prompt
+    is_whole: bool  # `known_tokens` counts the whole prompt
+    is_only: bool  # the body has no other prompt
     chains: Mapping[Ground, Marked]
     model: str
     kv_format: str
 
     def matchable(self, ground: Ground) -> int:
-        """In tokens. An engine always computes the last one, so that there is something to answer from."""
+        """Return how many tokens can match, in full blocks. An engine always computes the last, to get an output."""
         known = self.known_tokens - 1 if self.is_whole else self.known_tokens
         return max(0, known) // ground.block_tokens * ground.block_tokens
 
     @property
     def beginning(self) -> bytes:
-        """The marks of its first blocks, for telling conversations apart."""
+        """Return the marks of the first blocks, which identify a conversation."""
         return next((marked.marks[:32] for marked in self.chains.values()), b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What one body asks for, and on which grounds it could be cached. One bundle for all of them."""
+    """One body, and each `Ground` under which its prompt may be cached, all with the same bundle."""
 
     body: Mapping[str, Any] = field(repr=False)
-    is_light: bool  # little work to read, however long it is
+    is_light: bool  # cheap to read, however long it is
     path: str
     model: str
     kv_format: str
@@ -80,7 +81,7 @@ class Asking:
 class _Piece:
     name: bytes
     text: str = ""
-    tokens: "array[int] | None" = None  # of a prompt that is token ids
+    tokens: "array[int] | None" = None  # if the prompt consists of token ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class _Pieces:
 
 
 class _TooLong(Exception):
-    """More is new than is tokenised in the event loop."""
+    """More text is new than may be tokenised in the event loop."""
 
 
 class Prompting:
@@ -100,20 +101,20 @@ class Prompting:
     ) -> None:
         self._tokenising = tokenising
         self._renderer = renderer or Renderer(wait_seconds=RENDER_WAIT_SECONDS, bounds=RENDER_BOUNDS)
-        self._key = secrets.token_bytes(32)  # of pieces' names: they say nothing to anybody else
+        self._key = secrets.token_bytes(32)  # key of the names of pieces, which reveal nothing without it
         self._tokens: Remembered[bytes, array[int]] = Remembered(REMEMBERED_BYTES)
         self._links: Remembered[bytes, Link] = Remembered(REMEMBERED_BYTES)
         self._threads = ThreadPoolExecutor(THREADS, "prompts")
         self._later = ThreadPoolExecutor(1, "prompts-later")
-        self._waiting: list[int] = []  # how many characters each of those has that are made up for later
+        self._waiting: list[int] = []  # the characters of each prompt that waits for the background thread
 
     async def read(self, asking: Asking) -> Prompt | None:
-        """None: it cannot be rendered here, and the engine will say why."""
+        """Return None if the prompt cannot be rendered here: the engine will report why."""
         try:
             text = await self._rendered(asking) if asking.path == CHAT else None
         except EngineError:
             return None
-        if asking.is_light:  # for a thread, it would wait longer than it takes
+        if asking.is_light:  # waiting for a thread would take longer than the work
             try:
                 return self._read(asking, text, most=INLINE_CHARACTERS)
             except _TooLong:
@@ -121,7 +122,7 @@ class Prompting:
         return await self._in_thread(lambda: self._read(asking, text))
 
     async def warm(self) -> None:
-        """Start rendering before the first chat needs it."""
+        """Start the renderer before the first chat needs it."""
         await self._renderer.warm()
 
     def close(self) -> None:
@@ -130,7 +131,7 @@ class Prompting:
         self._renderer.close()
 
     async def _rendered(self, asking: Asking) -> PromptText:
-        """Raises EngineError."""
+        """Raise EngineError if the chat cannot be rendered."""
         template = BoundedTemplate(asking.loaded.bundle.template, self._renderer)
 
         def pack() -> bytes:
@@ -143,7 +144,7 @@ class Prompting:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _read(self, asking: Asking, text: PromptText | None, most: int | None = None) -> Prompt | None:
-        """`text`: of a chat."""
+        """Read a prompt. `text`: that of a rendered chat."""
         pieces = self._pieces(asking, text)
         if pieces is None:
             return None
@@ -153,7 +154,7 @@ class Prompting:
         return prompt
 
     def _make_up(self, asking: Asking, pieces: _Pieces) -> None:
-        """Later: of the whole prompt, what is not known by then."""
+        """Tokenise the rest of the prompt later, in the background."""
         size = sum(len(piece.text) for piece in pieces.pieces)
         if not size or len(self._waiting) >= MOST_LATER or sum(self._waiting) + size > LATER_CHARACTERS:
             return
@@ -201,7 +202,7 @@ class Prompting:
     # From pieces to marks
 
     def _walk(self, asking: Asking, told: _Pieces, new: "_New") -> Prompt:
-        """Raises _TooLong where more is new than there may be."""
+        """Compute the prompt of the pieces. Raise _TooLong if more text is new than `new` allows."""
         before = array("I", told.around.before)
         chains = [Chain(ground, root, self._links, begins=before) for ground, root in asking.roots.items()]
         head = before[:]
@@ -226,7 +227,7 @@ class Prompting:
     def _tokens_of(
         self, loaded: Loaded, piece: _Piece, new: "_New", *, is_known: bool
     ) -> "tuple[array[int] | None, bool]":
-        """And whether they are all of its."""
+        """Return the piece's tokens, if needed, and whether they are complete."""
         if piece.tokens is not None:
             return piece.tokens, True
         if is_known and new.is_headless:
@@ -257,20 +258,20 @@ class Prompting:
 
 @dataclass(slots=True)
 class _New:
-    """How much of a prompt is new, and how much of that may be tokenised now. `most`: characters, of which one too many
-    is too long; without, as many as are worth it. `total`: of the whole prompt, where its end may be left out.
+    """How much of a prompt is new, and how much of that may be tokenised now. `most`: characters above which the
+    prompt is too long; None: as many as are worthwhile. `total`: the prompt's characters, if its end may be left out.
     """
 
     most: int | None
     total: int | None = None
-    is_headless: bool = False  # nobody wants tokens any more that are not needed for marks
+    is_headless: bool = False  # from here on, only marks need tokens
     seen: int = 0
     taken: int = 0
     seconds: float = 0.0
 
     @property
     def is_ending(self) -> bool:
-        """Little is left after what is known."""
+        """Return whether only little follows the known part."""
         return self.total is not None and self.total - self.seen <= self.seen // TAIL and self.seen > HEAD_CHARACTERS
 
     @property

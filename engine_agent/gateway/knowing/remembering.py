@@ -1,4 +1,4 @@
-"""What was worked out once and may be wanted again: as many bytes of it as may be, the longest unused going first."""
+"""A cache of computed values, bounded in bytes, that evicts the least recently used."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -7,11 +7,11 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-BESIDE_BYTES = 200  # that remembering something takes beside the thing itself
+BESIDE_BYTES = 200  # overhead of an entry, in addition to its value
 
 
 class Remembered(Generic[K, V]):
-    """For any thread."""
+    """A thread-safe LRU cache."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most, self.held_bytes = most_bytes, 0
@@ -29,7 +29,7 @@ class Remembered(Generic[K, V]):
             return found[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """What alone is more than may be is not kept."""
+        """Store a value, unless it alone exceeds the limit."""
         size += BESIDE_BYTES
         if size > self._most:
             return

@@ -1,7 +1,7 @@
-"""One engine followed: what it is, what turns bodies into its tokens, and page after page what is in its cache.
+"""Follows one engine: its description, its bundle, and page by page the blocks in its cache.
 
-It is asked again at once when it answered, and after a while when it did not. What it held is forgotten as soon as it
-cannot be asked any more: a cache that nobody vouches for is no reason to send a request anywhere.
+After an answer, it asks again at once, otherwise after a pause. If an engine cannot be asked any more, its blocks are
+forgotten at once: a cache that may be gone is no reason to route a request there.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from engine_agent.gateway.tables import Engine
 from engine_agent.prompts.bundle import MOST_BUNDLE_BYTES
 
 log = logging.getLogger(__name__)
-WAIT_SECONDS = 1.0  # that an engine may keep an asker who knows everything: how busy it is, is no older
-PATIENCE_SECONDS = 10.0  # beyond that
+WAIT_SECONDS = 1.0  # how long an engine may wait for news before it answers: its reported load is never older
+PATIENCE_SECONDS = 10.0  # time limit of an answer, in addition to that wait
 FIRST_PAUSE, MOST_PAUSE = 0.25, 15.0
 MOST_ABOUT_BYTES = 1 << 20
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class Unheard(Exception):
-    """It did not answer, or with nothing that can be used."""
+    """The engine did not answer, or its answer cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is told besides is for gateways that are newer than this one."""
+    """An engine's description. Unknown fields are ignored: they are for newer gateways."""
 
     model: str
     boot: str
@@ -47,7 +47,7 @@ class About:
 
     @classmethod
     def read(cls, told: Any) -> "About":
-        """Raises Unheard."""
+        """Raise Unheard if the description is invalid."""
         try:
             bundle, block_tokens, scales = str(told["bundle"]), int(told["block_tokens"]), told.get("scale_sets", {})
             if not _NAME.fullmatch(bundle) or not 1 <= block_tokens <= 4_096:
@@ -75,7 +75,7 @@ class Follower:
     ) -> None:
         self.engine, self._session, self._bundles, self._index, self._now = engine, session, bundles, index, now
         self._changed, self._gap = changed, gap
-        self.about: About | None = None  # what it is, while it is heard
+        self.about: About | None = None  # None while the engine does not answer
         self.load: Load | None = None
         self._boot, self._number = "", 0
 
@@ -105,11 +105,11 @@ class Follower:
         self._changed()
 
     async def _follow(self) -> None:
-        """Until it is another engine, or says nothing that can be used."""
+        """Follow the engine until it restarts or an answer cannot be used."""
         about = About.read(await self._json("/gateway/about"))
         await self._bundles.ensure(about.bundle, self._bundle)
         while True:
-            # With nothing to wait for, so that what it holds is known soon.
+            # At first do not wait for news, so that the cache is known soon.
             wait = WAIT_SECONDS if self.is_heard else 0
             page = await self._page(wait)
             if page.boot != about.boot:
@@ -126,7 +126,7 @@ class Follower:
             await asyncio.sleep(0)
         self._boot, self._number, self.load = page.boot, page.number, page.load
 
-    # Asking
+    # Requests to the engine
 
     async def _page(self, wait: float) -> Page:
         path = f"/gateway/events?boot={self._boot}&since={self._number}&wait={wait:g}"
@@ -159,7 +159,7 @@ class Follower:
         return b"".join(parts)
 
     def _identity(self) -> str:
-        """A gateway asks for itself, and not for any request."""
+        """Sign the gateway's own identity, because it asks for itself and not for a request."""
         now = self._now()
         identity = Identity(
             organisation_id=FLEET,

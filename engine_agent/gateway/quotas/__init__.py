@@ -1,1 +1,1 @@
-"""How much an organisation may ask for, and whose turn it is where engines are full."""
+"""Rate limits of organisations, and the fair queue for engines that are full. Start with `gate.py`."""

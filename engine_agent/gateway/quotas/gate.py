@@ -1,7 +1,7 @@
-"""Seats at engines: at once where there is one, else in a fair line, for so long, and never behind another model's.
+"""Assigns seats at engines: at once or through a fair queue, for a limited time and never behind another model.
 
-An engine is full as its standing says it. Who waits is woken when a request ends; that an engine tells of more room, or
-is there again, and that somebody may not wait any more, is looked at now and then while somebody waits.
+An engine's standing says whether it is full. The end of a request wakes the queue; while requests wait, the gate also
+polls for other changes: an engine has more room or is back, or a request is no longer allowed to wait.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from engine_agent.gateway.tables import Engine
 
 QUEUE_SECONDS = 30.0
 LOOK_SECONDS = 0.05
-Pick = Callable[[], Engine | None]  # None: all that could serve are full now. Raises ApiError: none will any more
-Check = Callable[[], None]  # raises ApiError when there is nothing to wait for any more
+Pick = Callable[[], Engine | None]  # None: all candidates are full. Raises ApiError: none can serve it any more
+Check = Callable[[], None]  # raises ApiError if the request may no longer wait
 Seat = tuple[Engine, AbstractContextManager[None]]
 Waited = Literal["seated", "overloaded", "refused", "left"]
 
 
 class Serving(Protocol):
     def serving(self, agent: str) -> AbstractContextManager[None]:
-        """One request at that engine, as long as it lasts."""
+        """Count one request at that engine while the context is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class _Waiting:
 
 
 def _untold(seconds: float, outcome: Waited) -> None:
-    """Nobody counts it."""
+    """Ignore the wait: the default for `tell`."""
 
 
 def _unchecked() -> None:
-    """Whoever waits may go on waiting."""
+    """Accept any wait: the default for `check`."""
 
 
 class Gate:
-    """`tell`: how long each request waited that had to, and how that ended."""
+    """Assigns seats. `tell` gets how long each request waited that had to, and how that ended."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Gate:
         until: float | None = None,
         check: Check = _unchecked,
     ) -> AsyncIterator[Engine]:
-        """A seat at the engine that was picked. `lane`: what of two requests is the same where they may go to the same
-        engines; `until`: by the loop's clock. Raises ApiError.
+        """Yield the picked engine with a seat at it, or raise ApiError. `lane` is equal for requests that may go to
+        the same engines; `until` is by the loop's clock.
         """
         engine, serving = self._at_once(pick, lane) or await self._waited(organisation, pick, check, lane, until)
         try:
@@ -84,24 +84,24 @@ class Gate:
             self._look()
 
     def until(self) -> float:
-        """By the loop's clock, how long one that comes now may wait, all its attempts together."""
+        """Return until when a request that arrives now may wait, over all its attempts, by the loop's clock."""
         return asyncio.get_running_loop().time() + self._queue_seconds
 
     def close(self) -> None:
-        """Nobody waits any more: not those who do, and not who would have to."""
+        """Refuse all requests that wait, and from now on all that would have to."""
         self._is_closed = True
         for turn in tuple(self._waiting):
             self._line.leave(turn)
             self._refuse(turn, draining())
 
-    # Who waits
+    # Waiting
 
     def _at_once(self, pick: Pick, lane: Hashable) -> Seat | None:
-        """Not before those who wait for the same."""
+        """Return a free seat, unless other requests wait in this lane."""
         return None if self._line.is_waited_for(lane) else self._seat(pick)
 
     def _seat(self, pick: Pick) -> Seat | None:
-        """Taken from this moment on, whenever it is sat on."""
+        """Take a seat. It counts as taken from now on, whenever the request uses it."""
         engine = pick()
         if engine is None:
             return None
@@ -146,15 +146,15 @@ class Gate:
         return turn
 
     def _refuse(self, turn: Turn, problem: Exception) -> None:
-        """Whoever is out of the line."""
+        """Refuse a request that has left the queue."""
         seat = self._waiting.pop(turn).seat
         if not seat.done():
             seat.set_exception(problem)
 
-    # Whose turn it is
+    # The queue's order
 
     def _look(self) -> None:
-        """Whoever can be seated is."""
+        """Seat every request that can be seated."""
         for _ in self._line.next(self._is_served):
             pass
         if self._next_look is not None:
@@ -163,7 +163,7 @@ class Gate:
         self._next_look = loop.call_later(LOOK_SECONDS, self._look_again) if len(self._line) else None
 
     def _look_again(self) -> None:
-        """After a while in which more may have changed than seats."""
+        """Check all waiting requests and engines again, because more may have changed than seats."""
         for turn, waiting in tuple(self._waiting.items()):
             try:
                 waiting.check()
@@ -173,12 +173,12 @@ class Gate:
         self._look()
 
     def _is_served(self, turn: Turn) -> bool:
-        """Whatever goes wrong with it is its own affair, not that of whoever made room."""
+        """Return whether a request is seated or refused. Its errors must not reach the request that made room."""
         waiting = self._waiting[turn]
         try:
             seat = self._seat(waiting.pick)
         except Exception as problem:
-            turn.cost = 0.0  # it had no turn: its organisation's next one does not wait for it
+            turn.cost = 0.0  # it used no turn, so its organisation's next request does not wait for it
             self._refuse(turn, problem)
             return True
         if seat is not None:

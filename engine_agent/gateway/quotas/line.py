@@ -1,18 +1,18 @@
-"""Whose turn it is where engines are full. Pure.
+"""The order of the queue for engines that are full. Pure.
 
-Between organisations it is fair by what each has been given (start-time fair queueing): of those who wait, the one goes
-next that had least since it began to wait. Whoever was not able to use a turn saves none up. Within an organisation the
-first is first. Who waits for one set of engines (a lane) keeps nobody from another.
+Between organisations the order is fair by the turns each has had (start-time fair queueing): the next turn goes to the
+one that has had least since it began to wait. Unused turns cannot be saved. Within an organisation the order is first
+come, first served. Requests for one set of engines (a lane) do not block other lanes.
 """
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
-MOST_WAITING, MOST_EACH = 1_000, 200  # in all, and of one organisation
+MOST_WAITING, MOST_EACH = 1_000, 200  # in total, and per organisation
 
 
 class LineFull(Exception):
-    """No room to wait for `whose`: its own part is full (`is_own`), or everything is."""
+    """There is no room to wait: the organisation's part is full (`is_own`), or the whole queue."""
 
     def __init__(self, *, is_own: bool) -> None:
         self.is_own = is_own
@@ -21,7 +21,7 @@ class LineFull(Exception):
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """One who waits."""
+    """One waiting request."""
 
     who: str
     lane: Hashable
@@ -31,7 +31,7 @@ class Turn:
 
 @dataclass(slots=True)
 class _Queue:
-    """Of one organisation."""
+    """The waiting requests of one organisation."""
 
     tag: float  # the virtual time of its next turn
     lanes: dict[Hashable, dict[Turn, None]] = field(default_factory=dict)
@@ -48,8 +48,8 @@ class Line:
     def __init__(self, most: int = MOST_WAITING, most_each: int = MOST_EACH) -> None:
         self._most, self._most_each = most, most_each
         self._queues: dict[str, _Queue] = {}
-        self._served: dict[str, float] = {}  # of those who wait no more: when their next turn would have been
-        self._now = 0.0  # virtual: the turn that was given last
+        self._served: dict[str, float] = {}  # virtual time of the next turn, of organisations that no longer wait
+        self._now = 0.0  # the virtual time of the latest turn
         self._count = self._numbers = 0
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Line:
         return any(lane in queue.lanes for queue in self._queues.values())
 
     def join(self, who: str, lane: Hashable, cost: float = 1.0) -> tuple[Turn, Turn | None]:
-        """Its turn, and who had to go for it: where all is full, the newest of whoever has most. Raises LineFull."""
+        """Return the turn, and any it displaced: if all is full, the last of the longest queue. Raise LineFull."""
         if self.waiting(who) >= self._most_each:
             raise LineFull(is_own=True)
         out = self._pushed_out(who) if self._count >= self._most else None
@@ -76,7 +76,7 @@ class Line:
         return turn, out
 
     def leave(self, turn: Turn) -> None:
-        """Without a trace. Whoever is not in it any more may leave again."""
+        """Remove a turn without a trace, if it is still in the queue."""
         queue = self._queues.get(turn.who)
         lane = queue.lanes.get(turn.lane) if queue else None
         if queue is None or lane is None or turn not in lane:
@@ -88,11 +88,11 @@ class Line:
         if not queue.count:
             del self._queues[turn.who]
             self._remember(turn.who, queue.tag)
-        if not self._count:  # nobody is kept waiting by what was
+        if not self._count:  # with nobody waiting, past turns no longer matter
             self._served.clear()
 
     def next(self, admits: Callable[[Turn], bool]) -> Iterator[Turn]:
-        """Whose turns it is, one after the other, as long as somebody can use one. A lane of which one could not is not
+        """Yield the turns in order, as long as `admits` accepts one. A lane whose first turn is not admitted is not
         tried again.
         """
         full: set[Hashable] = set()

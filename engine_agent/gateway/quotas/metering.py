@@ -1,7 +1,7 @@
-"""What one request uses of its organisation's limits: estimated before, known by what its client is sent.
+"""Measures one request against its organisation's limits: first by an estimate, then by what its client is sent.
 
-A request is counted when an engine answered it; one that came to nothing here is none. Tokens are the prompt's and the
-answer's. Before the answer the prompt is a quarter of the body's bytes, and the answer as long as it may become.
+A request counts if an engine answers it; one that is refused here does not. Tokens are the prompt's and the answer's.
+The estimate is a quarter of the body's bytes for the prompt, and the maximum length for the answer.
 """
 
 import re
@@ -14,14 +14,14 @@ from engine_agent.gateway.refusals import duration
 Headers = Iterable[tuple[str, str]]
 PROMPT_TOKENS = "x-luminet-prompt-tokens"
 BYTES_OF_TOKEN = 4
-SILENT_TOKENS = 16  # of an answer whose length nobody says
+SILENT_TOKENS = 16  # estimate for an answer without a maximum length
 TOO_MANY, FAILED = 429, 500
 _USAGE = re.compile(rb'"(prompt_tokens|completion_tokens)": ?(\d{1,9})')
 _EVENT = re.compile(rb"^data: ?\{", re.MULTILINE)
 
 
 def tokens_asked(told: Mapping[str, Any], body_bytes: int, *, most: int) -> int:
-    """What a request may come to; `most`: the longest context there is."""
+    """Estimate a request's tokens; `most` is the longest context of all models."""
     longest = next((told[name] for name in ("max_completion_tokens", "max_tokens") if name in told), None)
     each = min(_whole(longest, SILENT_TOKENS), most)
     answers = max(1, min(_whole(told.get("n"), 1), 128))
@@ -33,7 +33,7 @@ def _whole(value: Any, default: int) -> int:
 
 
 def rate_headers(levels: Mapping[str, Level]) -> list[tuple[str, str]]:
-    """OpenAI's; none of what is not limited."""
+    """Return OpenAI's headers, for limited rates only."""
     return [
         (f"x-ratelimit-{name}-{of}", value)
         for of, level in levels.items()
@@ -46,7 +46,7 @@ def rate_headers(levels: Mapping[str, Level]) -> list[tuple[str, str]]:
 
 
 class Telling:
-    """For answers that count for nothing."""
+    """Adds the headers to answers that do not count."""
 
     def __init__(self, levels: Callable[[], Mapping[str, Level]]) -> None:
         self._levels = levels
@@ -59,15 +59,15 @@ class Telling:
 
 
 class Meter:
-    """One request's, from when it was let in to its end."""
+    """The usage of one request, from its admission to its end."""
 
     def __init__(self, taken: Taken, asked_tokens: int, body_bytes: int, now: Callable[[], float]) -> None:
         self._taken, self._now = taken, now
         self._prompt = min(asked_tokens, body_bytes // BYTES_OF_TOKEN)
         self._longest = asked_tokens - self._prompt
-        self._answered: int | None = None  # tokens, as the answer says itself
+        self._answered: int | None = None  # tokens, as the answer reports them
         self._events = 0
-        self._status = 0  # nothing yet
+        self._status = 0  # none yet
         self._is_refused = False
 
     def begins(self, status: int, headers: Headers) -> Headers:
@@ -89,12 +89,12 @@ class Meter:
         self._events += len(_EVENT.findall(data))
 
     def refused(self) -> None:
-        """Here, whether it waited or not: it is none of those that are counted."""
+        """Count nothing: this gateway refused the request, at once or after a wait."""
         self._is_refused = True
         self._taken.give_back(self._now())
 
     def end(self) -> None:
-        """What it came to; of a stream that does not say, as many tokens as it had parts."""
+        """Settle the final usage. A stream that does not report it counts one token for each event."""
         if self._status < FAILED:
             generated = self._events if self._answered is None else self._answered
             self._taken.settle(self._prompt + generated if self._is_counted else 0, self._now())
@@ -102,5 +102,5 @@ class Meter:
 
     @property
     def _is_counted(self) -> bool:
-        """Also of a client that left early: its prompt was computed, or might have been. Not of what was refused."""
+        """Return whether tokens count. They do if a client left early (its prompt may be computed), not if refused."""
         return not self._is_refused and self._status < 400

@@ -1,7 +1,7 @@
-"""How much of its limits an organisation has used here: requests and tokens a minute, requests at once. Pure.
+"""An organisation's usage of its limits here: requests and tokens a minute, and concurrent requests. Pure.
 
-A rate is a bucket of one minute's worth that fills as time goes by: whoever has rested may ask for all of it at once.
-Several gateways share each limit evenly, and know of each other only how many they are.
+A rate is a bucket of one minute's worth that refills over time: after a rest, all of it is available at once. Several
+gateways share each limit evenly, and know only how many they are.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 MINUTE = 60.0
-MOST_KNOWN = 20_000  # organisations of which something may be remembered
+MOST_KNOWN = 20_000  # organisations with a stored usage
 Limit = Literal["requests_per_minute", "tokens_per_minute", "concurrent_requests"]
 
 
 class Exceeded(Exception):
-    """What is asked for is more than is left now. Nothing was taken."""
+    """The request exceeds what is left now. Nothing was taken."""
 
     def __init__(self, limit: Limit, most: int, wanted: int, seconds: float) -> None:
         self.limit, self.most, self.wanted, self.seconds = limit, most, wanted, seconds
@@ -23,7 +23,7 @@ class Exceeded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How a rate stands: of `limit` a minute so much is left here, and all of it again after `reset_seconds`."""
+    """The state of a rate: of `limit` a minute, `remaining` is left here, and all of it after `reset_seconds`."""
 
     limit: int
     remaining: int
@@ -32,20 +32,20 @@ class Level:
 
 @dataclass(slots=True)
 class Bucket:
-    """By what was taken of it, so that its size may change meanwhile."""
+    """A rate's bucket. It stores what was taken, so that its size may change meanwhile."""
 
     taken: float = 0.0
     at: float = 0.0
 
     def seen(self, rate: float, now: float) -> float:
-        """What of it is still taken. A clock that was set back gives and takes nothing."""
+        """Return what is still taken. A clock that was set back changes nothing."""
         self.taken = max(0.0, self.taken - max(0.0, now - self.at) * rate / MINUTE)
         self.at = now
         return self.taken
 
     def wait_seconds(self, rate: float, wanted: float, now: float) -> float:
-        """Until so much may be taken. More than it ever holds may be when it is full, or it could never be: it then
-        takes longer to fill up.
+        """Return the time until `wanted` may be taken. More than the bucket's size may be taken when it is full,
+        otherwise it never could; the bucket then takes longer to refill.
         """
         size = max(1.0, rate)
         over = self.seen(rate, now) + min(wanted, size) - size
@@ -54,19 +54,19 @@ class Bucket:
 
 @dataclass(slots=True)
 class Used:
-    """Of one organisation."""
+    """The usage of one organisation."""
 
     requests: Bucket = field(default_factory=Bucket)
     tokens: Bucket = field(default_factory=Bucket)
     running: int = 0
 
     def is_idle(self, now: float) -> bool:
-        """Of buckets: those that nobody has touched for long are full, whatever their rate is, or as good as."""
+        """Return whether it can be forgotten: buckets not used for long are full, or almost, whatever their rate."""
         return not self.running and now - max(self.requests.at, self.tokens.at) > 2 * MINUTE
 
 
 class Quotas:
-    """What every organisation has used at this gateway."""
+    """The usage of every organisation at this gateway."""
 
     def __init__(self) -> None:
         self._used: dict[str, Used] = {}
@@ -74,7 +74,7 @@ class Quotas:
     def take(
         self, organisation: str, limits: Mapping[str, Any], *, tokens: int, gateways: int, now: float
     ) -> "Taken | None":
-        """All that one request needs, or Exceeded and nothing. None: nothing is limited."""
+        """Take all that one request needs, or raise Exceeded and take nothing. None: nothing is limited."""
         if not limits:
             return None
         used = self._of(organisation, now)
@@ -84,7 +84,7 @@ class Quotas:
         return taken
 
     def levels(self, organisation: str, limits: Mapping[str, Any], *, gateways: int, now: float) -> dict[str, Level]:
-        """Of those who ask for nothing that is counted."""
+        """Return the levels for a request that does not count."""
         used = self._used.get(organisation, Used())
         return levels_of(used, limits, gateways, now)
 
@@ -102,7 +102,7 @@ class Taken:
         self._has_ended = self._is_given_back = False
 
     def check(self, now: float) -> None:
-        """Raises Exceeded, of the limit that is free again last."""
+        """Raise Exceeded if a limit is reached; of several, the one that is free again last."""
         found = [one for one in (self._requests(now), self._tokens_over(now), self._running()) if one is not None]
         if found:
             raise max(found, key=lambda one: one.seconds)
@@ -113,7 +113,7 @@ class Taken:
         self._used.running += 1
 
     def settle(self, tokens: int, now: float) -> None:
-        """So many were needed, as far as it is known."""
+        """Replace the estimate by `tokens`, as far as they are known."""
         if rate := self._share("tokens_per_minute"):
             held = self._used.tokens.seen(rate, now)
             self._used.tokens.taken = max(0.0, held + tokens - self._tokens)
@@ -125,7 +125,7 @@ class Taken:
             self._used.running -= 1
 
     def give_back(self, now: float) -> None:
-        """It came to nothing, which was not its organisation's doing."""
+        """Return what was taken: the request failed through no fault of its organisation."""
         self.settle(0, now)
         if not self._is_given_back:
             self._is_given_back = True
@@ -133,7 +133,7 @@ class Taken:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether it matters how many there are."""
+        """Return whether tokens are limited."""
         return self._share("tokens_per_minute") > 0
 
     def levels(self, now: float) -> dict[str, Level]:
@@ -152,7 +152,7 @@ class Taken:
         return Exceeded("tokens_per_minute", self._limits["tokens_per_minute"], self._tokens, seconds)
 
     def _running(self) -> Exceeded | None:
-        """The last part of a limit that cannot be divided is everybody's: else it would be nobody's."""
+        """Return the excess, if any. A share below one allows one request, otherwise no gateway would allow any."""
         share = self._share("concurrent_requests")
         if not share or self._used.running < max(1, int(share)):
             return None
@@ -163,7 +163,7 @@ class Taken:
 
 
 def levels_of(used: Used, limits: Mapping[str, Any], gateways: int, now: float) -> dict[str, Level]:
-    """By what is counted a minute: `requests`, `tokens`; only what is limited."""
+    """Return the levels of limited rates: `requests` and `tokens`."""
     found: dict[str, Level] = {}
     rates: tuple[tuple[str, Limit, Bucket], ...] = (
         ("requests", "requests_per_minute", used.requests),
@@ -177,5 +177,5 @@ def levels_of(used: Used, limits: Mapping[str, Any], gateways: int, now: float) 
 
 
 def share_of(limits: Mapping[str, Any], limit: Limit, gateways: int) -> float:
-    """0: no limit."""
+    """Return this gateway's share; 0: no limit."""
     return (limits.get(limit) or 0) / max(1, gateways)
