@@ -1,1 +1,1 @@
-"""Real vLLM under our policies. Only what says so imports vLLM, and only in vLLM's own virtualenv; docs/vllm.md."""
+"""Real vLLM under our policies. Only modules that say so import vLLM, in vLLM's own virtualenv; docs/vllm.md."""
