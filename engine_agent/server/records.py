@@ -1,5 +1,5 @@
-"""What was counted of one attempt at a request. The engine's admissions, added up once, are the record from which the
-headers, the usage and the metrics come too.
+"""The journal record of one attempt at a request. It sums the engine's admissions once; headers, usage and metrics are
+derived from it, too.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ FULL_HIT = "none"
 
 
 def opened_record(identity: Identity, admissions: Sequence[Admission], *, model: str, at: float) -> Opened:
-    """A batch of prompts sums; its reason is that of the first prompt that missed anything."""
+    """Return the record. A batch of prompts sums; its reason is that of the first prompt with a miss."""
     missed: Counter[str] = Counter()
     for admission in admissions:
         missed.update(admission.missed)
