@@ -88,9 +88,7 @@ def read_texts(folder: Path, path: Path, *, length: int, documents: int | None, 
     tokens, texts = Tokens(folder), read_documents(path)
     found = [cut for text in texts if (cut := windows(tokens.of(text), length))]
     if len(texts) == 1:
-        found = [
-            [window] for cut in found for window in cut
-        ]  # a single text: its windows are resampled like documents
+        found = [[window] for cut in found for window in cut]  # a single text: its windows are resampled like documents
     if len(found) < kept_back + 2:
         raise ToolError(path, f"{len(found)} documents of {length} tokens or more, and {kept_back + 2} are needed")
     judged, kept = found[: len(found) - kept_back][:documents], found[len(found) - kept_back :]
