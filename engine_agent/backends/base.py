@@ -49,9 +49,7 @@ class Generation(Protocol):
     def __aiter__(self) -> AsyncIterator[Delta]: ...
 
     def cancel(self) -> None:
-        """Stop the request, because its client has left. Blocks are free after the current step. May be called
-        repeatedly.
-        """
+        """Stop the request of a client that has left. Blocks are free after the current step. May be repeated."""
 
 
 class Backend(Protocol):
@@ -96,9 +94,7 @@ class Backend(Protocol):
     async def events(self, since: int, boot: str) -> Mapping[str, Any]: ...
 
     async def block_page(self, boot: str, since: int, *, wait_seconds: float = 0.0) -> Page:
-        """Return changes for a gateway that knows those up to `since`: at once if there are any, else within
-        `wait_seconds`.
-        """
+        """Return changes for a gateway that knows those up to `since`, waiting up to `wait_seconds` for the first."""
 
     @property
     def scale_sets(self) -> Mapping[str, str]:
@@ -106,12 +102,12 @@ class Backend(Protocol):
 
     @property
     def seats(self) -> int:
-        """Return how many answers it computes at once."""
+        """Return how many answers the engine computes at once."""
 
     async def check_integrity(self) -> list[str]: ...
 
     async def is_open(self) -> bool:
-        """Return whether it accepts customers' requests, checked cheaply between two steps. Raises EngineFailed."""
+        """Return whether the engine accepts customers' requests, checked between two steps. Raises EngineFailed."""
 
     async def probe(self) -> float:
         """Generate one token, charged to no namespace. Return the seconds. Raises EngineFailed, DeadlinePassed."""

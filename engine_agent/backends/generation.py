@@ -1,5 +1,6 @@
-"""A running request on the event loop's side, for any backend: passes the engine's outputs to their reader. Also the
-engine's own probe of one token.
+"""A running request on the event loop's side of any backend: passes the engine's outputs to their reader.
+
+Also the engine's own probe, which generates one token.
 """
 
 import asyncio

@@ -161,9 +161,7 @@ class Departures:
         )
 
     def _demote(self, namespace: Namespace, tier: Tier, run: Run, asker: Account, cause: Cause, now: float) -> None:
-        """Move a run to the tier below, if that can make room. If only a part fits, the blocks nearest the root go
-        there.
-        """
+        """Move a run to the tier below, if that can make room. Of a partial fit, the blocks nearest the root move."""
         below = self._books.tiers[tier.level + 1]
         account = namespace.accounts[below.level]
         pages, refused = self._room_below(account, below, run, now)
@@ -231,9 +229,7 @@ class Departures:
             account.add_idle(kept, page_bytes)
 
     def _give_up(self, namespace: Namespace, run: Run, *, zero: bool) -> int:
-        """Give up every copy of a run: free its pages, or leave them to the block tables that name them. Return the
-        freed bytes.
-        """
+        """Give up a run's copies: free their pages, or leave them to block tables. Return the freed bytes."""
         books, kv_format, freed_bytes = self._books, run.tree.kv_format, 0
         for tier, copy in zip(books.tiers, run.copies, strict=True):
             if not copy:

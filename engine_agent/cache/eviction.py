@@ -83,7 +83,7 @@ class Shareholder(Protocol):
     def evictable_bytes(self) -> int: ...
 
     def steps(self, less_bytes: int = 0) -> int:
-        """Return how many steps it would be above its reservation, for its weight, with `less_bytes` less."""
+        """Return how many steps the account would be above its reservation, for its weight, with `less_bytes` less."""
 
     def oldest_stamp(self) -> int:
         """Return when the block that it would lose next was last released."""
@@ -98,8 +98,8 @@ def rank_of(holder: Shareholder, less_bytes: int = 0) -> Rank:
 
 
 class ShareHeap(Generic[S]):
-    """Shareholders by rank. One whose rank moves forward is pushed again at once; one that falls back is corrected when
-    it is popped.
+    """Shareholders by rank. A rank that moves forward is pushed again at once; one that falls back is fixed when
+    popped.
     """
 
     def __init__(self) -> None:
@@ -108,9 +108,7 @@ class ShareHeap(Generic[S]):
         self._holders: dict[int, S] = {}
 
     def changed(self, holder: S, *, got_older: bool = False) -> None:
-        """Update a shareholder's rank. `got_older`: the next block it would lose may have been released earlier than
-        before.
-        """
+        """Update a shareholder's rank. `got_older`: its next block to evict may be an earlier released one."""
         if holder.evictable_bytes <= 0:
             return
         listed = self._listed.get(holder.serial)

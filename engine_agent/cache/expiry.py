@@ -50,9 +50,7 @@ def life_ends(run: Run, policy: NamespacePolicy) -> float:
 
 
 def age_ends(run: Run, policy: NamespacePolicy) -> float:
-    """Return when the run's first block reaches its maximum age. It is the oldest block, and the others cannot match
-    without it.
-    """
+    """Return when the maximum age ends the run: that of its first block, the oldest, which the others need to match."""
     seconds = policy.age_seconds()
     return run.created[0] + (min(seconds, run.cap_seconds) if policy.ttl_mode == "absolute" else seconds)
 

@@ -316,9 +316,7 @@ class ReuseGaps:
         return min(limit, max(0.0, mean))
 
     def _hits(self, ttl: float, age: float, limit: float) -> float:
-        """Return hits in blocks. An age costs its own loss times the chance that nothing else ended the block's life
-        earlier.
-        """
+        """Return hits in blocks. An age costs its own loss times the chance that nothing else ended a block earlier."""
         hits, mean_gap = self._hits_without_age(min(ttl, age), limit)
         if age == inf or not hits:
             return hits
@@ -339,9 +337,7 @@ class ReuseGaps:
         return hits, waited / hits if hits else 0.0
 
     def _survival(self, age: float) -> float:
-        """Return the share of a sliding TTL's hits that an absolute TTL of the same length keeps, interpolated if
-        necessary.
-        """
+        """Return the share of a sliding TTL's hits that an absolute TTL of the same length keeps, or interpolate it."""
         if self._absolute is None:
             return 1.0
         age = min(max(age, _AGES[0]), _AGES[-1])
@@ -390,9 +386,7 @@ class ReuseGaps:
         self._recency.append(length)
 
     def _known(self, marks: Sequence[bytes]) -> list[_Run]:
-        """Return the runs of the leading marks that are known. A known mark implies all marks above it, even missing
-        ones.
-        """
+        """Return the runs of the leading known marks. A known mark implies all marks above it, even missing ones."""
         found = list(map(self._runs.get, marks))
         while found and found[-1] is None:
             found.pop()
@@ -439,9 +433,7 @@ class ReuseGaps:
             self._parted[depth] = 0.0
 
     def _cut(self, run: _Run, stop: int, marks: Sequence[bytes], after: int) -> _Run:
-        """Return the part of the run above `stop`, which has these marks. The part below remains a run while it has
-        marks.
-        """
+        """Return the part of the run above `stop`, with these marks. The part below stays a run while it has marks."""
         if after == len(self._depths) or self._depths[after] >= run.end:
             run.tail = b""
             return run
@@ -556,9 +548,7 @@ class ReuseGaps:
 
 
 def _factor(claims: list[float], wanted: float) -> float:
-    """Return the factor for the claims, given in ascending order, with which the chances, capped at 1, sum up to
-    `wanted`.
-    """
+    """Return the factor with which the ascending claims become chances of at most 1 that sum up to `wanted`."""
     sums = list(accumulate(claims))
     for surely in range(len(claims)):
         last = len(claims) - 1 - surely

@@ -119,9 +119,7 @@ class Holds:
             loose[page] = loose.get(page, 1) + 1
 
     def let_go(self, hold: Hold, pages: Sequence[int], now: float) -> None:
-        """Release a finished sequence: its runs become idle unless another sequence leases them; its private pages are
-        freed.
-        """
+        """Release a sequence: runs that no other sequence leases become idle, and its private pages are freed."""
         namespace, departures = hold.namespace, self._departures
         namespace.holds.discard(hold)
         if hold.tree and hold.tree.is_retired:
@@ -261,9 +259,7 @@ class Holds:
         run.holders += 1
 
     def _replace(self, namespace: Namespace, run: Run, own: list[int], cap_seconds: float, now: float) -> None:
-        """Give a run the recomputed pages and a new creation time. A copy in a lower tier has the same content and
-        stays as a shadow.
-        """
+        """Give a run recomputed pages and a new creation time. An equal copy in a lower tier stays as a shadow."""
         kv_format = run.tree.kv_format
         was_on_device = run.copies[DEVICE]
         for tier, copy in zip(self._books.tiers, run.copies, strict=True):

@@ -40,9 +40,7 @@ class TierCopy:
 
 
 class Run:
-    """Consecutive blocks of one chain. Each has its own creation time, never earlier than the block before; all else is
-    shared.
-    """
+    """Consecutive blocks of one chain. Only creation times differ between blocks, and they never fall with depth."""
 
     __slots__ = (
         "age_entry",
@@ -155,9 +153,7 @@ class Tree:
         self.is_retired = False
 
     def walk(self, digests: Digests, stop: int, is_alive: Callable[[Run], bool]) -> tuple[list[Run], int]:
-        """Return the runs of the longest living prefix of `digests[:stop]`, the last perhaps matched in part, and its
-        length.
-        """
+        """Return the runs of the longest living prefix of `digests[:stop]`, the last maybe in part, and its length."""
         path: list[Run] = []
         depth, run = 0, self.top
         while depth < stop:

@@ -158,9 +158,7 @@ def common_blocks(one: Digests, start: int, other: Digests, stop: int) -> int:
 
 
 def block_keys(parent: Digest, packed: bytes, block_tokens: int) -> Digests:
-    """Return the digests of the full blocks in `packed`, in order; `parent` is the root or the digest of the block
-    before.
-    """
+    """Return the digests of the full blocks in `packed`, in order, after `parent`: a digest or the root."""
     width = block_tokens * TOKEN_BYTES
     digests: list[bytes] = []
     hashed, digest, add = sha256, bytes(parent), digests.append
@@ -171,9 +169,7 @@ def block_keys(parent: Digest, packed: bytes, block_tokens: int) -> Digests:
 
 
 def _no_token(tokens: Iterable[object]) -> InvalidValue:
-    """Return an error that names the index of the wrong token. It shows numbers only; other values must not enter a
-    log.
-    """
+    """Return an error with the wrong token's index. It shows numbers only; other values must not enter a log."""
     index, wrong = next(((i, one) for i, one in enumerate(tokens) if not _is_token(one)), (0, None))
     found = wrong if isinstance(wrong, int) else type(wrong).__name__
     return InvalidValue(f"tokens[{index}]", found, f"a whole number from 0 to {LARGEST_TOKEN}")

@@ -31,9 +31,7 @@ from engine_agent.cache.tiers import Refused
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The result of an admission, fixed here: header, usage and all counters report these numbers. Only operators may
-    see `evicted_by`.
-    """
+    """The final result of an admission, for header, usage and all counters. Only operators may see `evicted_by`."""
 
     cached_tokens: int
     cached_blocks: int
@@ -156,7 +154,7 @@ class BlockManager:
         self._count(sequence, self.cache.now())
 
     def check_fits(self, sequence: Sequence, more_tokens: int) -> int:
-        """Return its number of blocks with `more_tokens` more. Raises NeverFits when that can never be available."""
+        """Return the sequence's blocks with `more_tokens` more. Raises NeverFits when they can never be available."""
         if type(more_tokens) is not int or more_tokens < 0:
             raise InvalidValue("room_for_tokens", more_tokens, "a whole number, 0 or more")
         storage, blocks = self._books.device.storage, sequence.blocks_for(more_tokens)
@@ -171,7 +169,7 @@ class BlockManager:
         return blocks
 
     def is_within_limit(self, sequence: Sequence) -> bool:
-        """Return whether its pages are within its namespace's limit, which may be lowered while it runs."""
+        """Return whether a sequence's pages are within its namespace's limit, which may be lowered while it runs."""
         page_bytes = self._books.device.storage.page_bytes(sequence.kv_format)
         return len(sequence.pages) * page_bytes <= sequence.owner.accounts[DEVICE].shares.limit_bytes
 
@@ -179,7 +177,7 @@ class BlockManager:
         return self._books.device.storage.page_bytes(kv_format)
 
     def need_bytes(self, sequence: Sequence) -> int:
-        """Return the size of its prompt when nothing of it is cached."""
+        """Return the bytes of a sequence's prompt when nothing of it is cached."""
         return sequence.blocks_for() * self._books.device.storage.page_bytes(sequence.kv_format)
 
     def room_bytes(self, account: Account) -> int:
@@ -216,7 +214,7 @@ class BlockManager:
         return device.storage.capacity_bytes - others - pinned_bytes(owner, device)
 
     def pinned_hit_bytes(self, sequence: Sequence) -> int:
-        """Return the bytes of its prompt that its own namespace has pinned and that it would hit."""
+        """Return how many bytes of a sequence's prompt its own namespace has pinned, as far as it would hit them."""
         tree = sequence.owner.trees.get(sequence.chain.root)
         if tree is None or not tree.pinned_blocks:
             return 0
@@ -256,17 +254,15 @@ class BlockManager:
         self.cache.fill(hold, sequence.chain, sequence.pages, upto)
 
     def fork(self, sequence: Sequence) -> Sequence:
-        """Return a second sequence with the same past. The first to write to a shared page gets a copy of it, in
-        `grow`.
-        """
+        """Return a second sequence with the same past. The first to write to a shared page gets a copy, in `grow`."""
         hold = sequence.held("fork")
         twin = sequence.copy(self.cache.fork(hold, sequence.pages))
         self._sequences.add(twin)
         return twin
 
     def release(self, sequence: Sequence) -> None:
-        """Release a sequence that is done, preempted or cancelled. Blocks that no other sequence leases become idle;
-        private pages are freed.
+        """Release a finished, preempted or cancelled sequence: blocks without another lease become idle, private pages
+        free.
         """
         hold = sequence.held("release")
         self.cache.let_go(hold, sequence.pages)
@@ -301,7 +297,7 @@ class BlockManager:
         owner: str = "",
         expires_at: float | None = None,
     ) -> None:
-        """Pin a prefix's full blocks, present and future, until `expires_at` of the manager's clock. Raises
+        """Pin a prefix's full blocks, present and future, until `expires_at` by the manager's clock. Raises
         PinOverBudget.
         """
         found = self.cache.namespace(namespace)
@@ -373,7 +369,7 @@ class BlockManager:
         )
 
     def _shared_to_write(self, sequence: Sequence) -> list[int]:
-        """Return the blocks it is about to write that another table also names."""
+        """Return the blocks that a sequence is about to write and that another table also names."""
         first = sequence.filled_tokens // self.cache.block_tokens
         held = sequence.hold.depth if sequence.hold else 0
         blocks = range(max(first, held), len(sequence.pages))

@@ -58,9 +58,7 @@ class Pinning:
                 pin.state = "disabled"
 
     def purge(self, namespace: Namespace) -> None:
-        """Mark all pins as purged: their blocks and the key that identifies them are gone. They stay so until they are
-        set again.
-        """
+        """Mark all pins as purged until they are set again: their blocks and the key that identifies them are gone."""
         for pin in namespace.pins.values():
             pin.purge()
         purged = [pin for pin in namespace.pins.values() if pin.state == "purged"]
@@ -68,7 +66,7 @@ class Pinning:
             del namespace.pins[pin.pin_id]
 
     def end_due(self, namespace: Namespace, now: float) -> None:
-        """End pins at their `ends_at`, not at the time of this call: their blocks age from that moment."""
+        """End pins as of their `ends_at`, not of this call: the pinned blocks age from that moment."""
         due = sorted((pin for pin in namespace.pins.values() if pin.ends_at <= now), key=lambda pin: pin.ends_at)
         for pin in due:
             del namespace.pins[pin.pin_id]

@@ -52,9 +52,7 @@ class PinStatus:
 
 
 def within_budget(pins: Iterable[Pin], budget_bytes: int) -> set[str]:
-    """Return which pins the budget covers, the oldest first. A pin that is too large does not stop a later, smaller
-    one.
-    """
+    """Return which pins the budget covers, the oldest first. A pin that is too large does not stop later ones."""
     covered: set[str] = set()
     for pin in pins:
         if pin.state in ("active", "over_budget") and pin.wanted_bytes <= budget_bytes:

@@ -38,18 +38,18 @@ class NamespacePolicy:
 
     @classmethod
     def from_effective(cls, policy: Mapping[str, Any]) -> "NamespacePolicy":
-        """Return the policy in a snapshot's policy object. Fields of other subsystems are ignored, missing ones get
+        """Return the policy in a snapshot's policy object. Other subsystems' fields are ignored, missing ones get
         defaults.
         """
         known = {name: _from_json(FIELDS[name], policy[name]) for name in POLICY_FIELDS if name in policy}
         return cls(**known)
 
     def idle_seconds(self) -> float:
-        """Return how long after its last release a block can be matched."""
+        """Return how long a block can be matched after its last release."""
         return self.ttl_seconds if self.ttl_mode == "sliding" else math.inf
 
     def age_seconds(self) -> float:
-        """Return how long after its creation a block can be matched, in use or not."""
+        """Return how long a block can be matched after its creation, in use or not."""
         return self.max_age_seconds if self.ttl_mode == "sliding" else min(self.ttl_seconds, self.max_age_seconds)
 
 
@@ -75,9 +75,7 @@ def _from_json(field: PolicyField, value: Any) -> Any:
 
 
 def _checked(field: PolicyField, value: Any) -> None:
-    """Raise InvalidValue if the value is not valid. Shares, seconds and numbers may be finer than the control plane
-    accepts.
-    """
+    """Raise InvalidValue for an invalid value. Shares, seconds and numbers may be finer than in the control plane."""
     match field.kind:
         case "switch":
             is_valid, expected = type(value) is bool, "true or false"

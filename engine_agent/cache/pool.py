@@ -168,9 +168,7 @@ class Arena:
         return shelf.kv_format if shelf else None
 
     def offset(self, page: int, kv_format: str | None = None) -> int:
-        """Return the page's byte offset, for its slab's present format unless given; before it was freed, that may have
-        differed.
-        """
+        """Return the page's byte offset, by default for its slab's format. A freed page may have had another."""
         slab, slot = divmod(page, self.stride)
         shelf = self._shelf(kv_format) if kv_format is not None else self._shelf_of[slab]
         assert shelf is not None, f"page {page} lies in an empty slab"
@@ -301,7 +299,7 @@ class Arena:
         return range(slab * self.stride, slab * self.stride + shelf.slots)
 
     def _vacate(self, shelf: _Shelf, slab: int) -> None:
-        """Release a slab from its format: all its pages are free and counted."""
+        """Release a slab whose pages are all free and counted from its format."""
         shelf.free -= shelf.slots
         shelf.slabs -= 1
         self._shelf_of[slab] = None
@@ -357,7 +355,7 @@ class Arena:
         return dict.fromkeys(emptiest + swept)
 
     def _is_movable(self, shelf: _Shelf, slab: int) -> bool:
-        """Return whether each of its pages is free or has a movable owner."""
+        """Return whether each page of the slab is free or has a movable owner."""
         slots = self._slots(shelf, slab)
         unowned = 0
         previous: PageOwner | None = None
@@ -371,7 +369,7 @@ class Arena:
         return unowned == len(self._free[slab])
 
     def _drain(self, shelf: _Shelf, slab: int) -> None:
-        """Move its pages into holes of other slabs. A slab's worth of pages is free, so they suffice."""
+        """Move the slab's pages into holes of other slabs. A slab's worth of pages is free, so the holes suffice."""
         free = self._free[slab]
         if free:
             del shelf.holes[len(free).bit_length()][slab]

@@ -188,9 +188,7 @@ class PrefixCache:
     def what_if(
         self, namespace: Namespace, *, kv_format: str, ttl_seconds: float | None, limit_share: float | None
     ) -> float | None:
-        """Return the token hit ratio its traffic would have had under another TTL, or under LRU eviction at another
-        limit.
-        """
+        """Return the namespace's token hit ratio under another TTL, or under LRU eviction at another limit."""
         policy, storage = namespace.policy, self.books.device.storage
         limit_blocks = None
         if limit_share is not None:
@@ -338,9 +336,7 @@ class PrefixCache:
         return _receipt(purge)
 
     def _marks(self, namespace: Namespace, tree: Tree, now: float) -> PurgedChain | None:
-        """Return eight bytes of each block, valid until the blocks would have expired anyway, up to the namespace's
-        share of ghosts.
-        """
+        """Return eight bytes of each block, up to the namespace's share of ghosts, until the blocks' natural end."""
         runs = [run for run in tree.runs() if not run.is_hollow]
         if not runs:
             return None

@@ -57,9 +57,7 @@ class Sequence:
 
     @property
     def matchable_blocks(self) -> int:
-        """Return how many blocks can match. The last token is always computed, so that there is something to sample
-        from.
-        """
+        """Return how many blocks can match. The last token is always computed, so that there is one to sample from."""
         return (len(self.tokens) - 1) // self.identity.block_tokens
 
     def blocks_for(self, more_tokens: int = 0) -> int:
@@ -74,7 +72,7 @@ class Sequence:
         self.chain.digests = self.digests_under(root, len(self.tokens) // self.identity.block_tokens)
 
     def digests_under(self, root: Digest, blocks: int) -> Digests:
-        """Return the digests of its first blocks under this root."""
+        """Return the digests of the sequence's first blocks under this root."""
         width = self.identity.block_tokens
         return block_keys(root, packed_tokens(self.tokens[: blocks * width]), width)
 

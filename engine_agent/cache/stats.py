@@ -39,7 +39,7 @@ class NamespaceStats:
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """The device's pool. `waste_ratio` is the part of the pages used by sequences that contains no token."""
+    """The device's pool. `waste_ratio` is the part of the sequences' pages that contains no token."""
 
     capacity_bytes: int
     used_bytes: int

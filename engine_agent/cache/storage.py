@@ -18,9 +18,7 @@ class PageOwner(Protocol):
 
     @property
     def pages(self) -> MutableSequence[int]:
-        """Return the list of all ids assigned to this owner, each once. The storage rewrites ids in this list when it
-        moves pages.
-        """
+        """Return the list of this owner's page ids, each once. The storage rewrites ids in it when it moves pages."""
 
 
 class Storage(Protocol):
@@ -32,9 +30,7 @@ class Storage(Protocol):
 
     @property
     def free_bytes(self) -> int:
-        """Return an estimate for the quick feasibility test, too high by at most the fragmentation that the storage
-        documents.
-        """
+        """Return an estimate for a quick feasibility test, too high by at most the documented fragmentation."""
 
     @property
     def used_bytes(self) -> int:
@@ -67,4 +63,4 @@ class Storage(Protocol):
         """Return the moves since the last call, in order."""
 
     def check(self) -> list[str]:
-        """Return all inconsistencies of its own state."""
+        """Return all inconsistencies of the storage's own state."""

@@ -99,7 +99,7 @@ class Tier:
         return self.storage.take(kv_format, pages)
 
     def enforce_limit(self, account: Account, evict: "Evict") -> None:
-        """Evict its own idle blocks until it is within its limit or has no idle block left."""
+        """Evict an account's own idle blocks until it is within its limit or has no idle block left."""
         while (over := account.over_limit_bytes) and (oldest := account.oldest()):
             size = self._page_bytes(oldest)
             evict(self, account, oldest, min(len(oldest.pages), -(-over // size)), "quota", account)

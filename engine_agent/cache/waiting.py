@@ -43,7 +43,7 @@ class _Place:
 
     @property
     def turn(self) -> tuple[int, float]:
-        """Return its position in its namespace's line."""
+        """Return the sort key of the request in its namespace's line."""
         return self.priority, self.since
 
 
@@ -173,7 +173,7 @@ class WaitingRoom:
         return answer
 
     def _seen(self, place: _Place) -> tuple[int, int]:
-        """Return the values that determine the answer: the room of the kind that was short, and what its prompt might
+        """Return the values that determine the answer: the room of the kind that was short, and what the prompt may
         match.
         """
         owner = place.sequence.owner
@@ -201,9 +201,7 @@ class WaitingRoom:
         return next((one for one in sorted(late, key=lambda one: one.since) if self._would_fit(one, kept_bytes)), None)
 
     def _would_fit(self, place: _Place, kept_bytes: int) -> bool:
-        """Return whether seats or the pool (not its own limit) keep it out, and whether it would fit after all running
-        sequences end.
-        """
+        """Return whether seats or the pool, not its own limit, keep a request out until running sequences end."""
         if place.lacks_seats:
             return True
         if place.refused is None or place.refused.reason != "pool":

@@ -81,7 +81,7 @@ class Admissions:
         self._held_back.append(request)
 
     def can_return(self, request: Request, owner: Namespace) -> bool:
-        """Return whether the blocks it needs by now could ever be available again."""
+        """Return whether the blocks that a request needs by now could ever be available again."""
         blocks = request.blocks(self._manager.cache.block_tokens)
         return can_return(self._manager, owner, blocks * self._manager.page_bytes(request.kv_format))
 
@@ -150,9 +150,7 @@ class Admissions:
         request.waiting = sequence
 
     def _bring_back(self) -> list[tuple[Request, RequestError | None]]:
-        """Let preempted requests wait again once they would not take what others need next, or were held back long
-        enough.
-        """
+        """Let preempted requests wait again once they leave others what they need, or were held back long enough."""
         lost: list[tuple[Request, RequestError | None]] = []
         for request in sorted(self._held_back, key=lambda one: (one.arrived, one.place)):
             try:
@@ -169,7 +167,7 @@ class Admissions:
         return lost
 
     def _may_return(self, request: Request, sequence: Sequence) -> bool:
-        """Return whether it would leave running requests the blocks they need next."""
+        """Return whether a returning request would leave running ones the blocks they need next."""
         if not self.running or self._manager.cache.now() - request.held_since >= PATIENCE_SECONDS:
             return True
         blocks = request.blocks(self._manager.cache.block_tokens) + self.answers
@@ -203,7 +201,7 @@ def missed_tokens(sequence: Sequence, answer: Admitted) -> Mapping[str, int]:
 
 
 def can_return(manager: BlockManager, owner: Namespace, need_bytes: int) -> bool:
-    """Return whether its namespace could ever have this much again."""
+    """Return whether a namespace could ever have this much again."""
     return need_bytes <= min(owner.accounts[DEVICE].shares.limit_bytes, manager.reachable_bytes(owner))
 
 

@@ -40,7 +40,7 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """All tokens of one format. `places`: their positions in the batch; None: all, in order."""
+    """A step's tokens in one format. `places`: their positions in the batch; None: all, in order."""
 
     kv_format: str
     table: WriteTable

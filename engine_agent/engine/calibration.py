@@ -34,9 +34,7 @@ SMALLEST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The statistics and their source. Means are of keys with their positions; `key_amax` is measured after
-    subtraction.
-    """
+    """The statistics and their source. Means are of keys with their positions; `key_amax` is after subtraction."""
 
     key_amax: Tensor  # float32 [layers, kv_heads]
     key_mean: Tensor  # float32 [layers, kv_heads, head_size]

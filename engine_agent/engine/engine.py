@@ -132,7 +132,7 @@ class Engine:
 
     @property
     def seats(self) -> int:
-        """Return how many answers it computes at once."""
+        """Return how many answers the engine computes at once."""
         return self.parts.settings.most_running
 
     def page_stats(self) -> Mapping[str, Any]:
@@ -196,8 +196,9 @@ class Engine:
     # The tenants
 
     def apply(self, news: Snapshot | Change) -> list[PurgeReceipt]:
-        """Apply a snapshot or change between two steps, all or nothing. Raises RejectedSnapshot, HashMismatch,
-        MalformedMessage.
+        """Apply a snapshot or change between two steps, all or nothing.
+
+        Raises RejectedSnapshot, HashMismatch, MalformedMessage.
         """
         receipts = self.tenants.apply(news)
         self.after_snapshot()
@@ -225,9 +226,7 @@ class Engine:
     # Steps
 
     def step(self) -> int:
-        """Run one step and return the number of computed tokens: 0 when no request had tokens to compute or could get
-        blocks.
-        """
+        """Run one step and return the number of computed tokens: 0 if none had tokens to compute or got blocks."""
         self._end_late()
         self.pins.warm()
         self._give_a_seat()
@@ -272,9 +271,7 @@ class Engine:
             self.fail(request.job, refusal)
 
     def _give_a_seat(self) -> None:
-        """Preempt a request so that a namespace without a running one gets a seat; the most crowded namespace for its
-        weight loses it.
-        """
+        """Give a seat to a namespace that runs nothing, by a preemption in the most crowded one for its weight."""
         now = self.manager.cache.now()
         name = self._admissions.without_a_seat(now)
         if name is None or now - self._seat_given_at < SEAT_SECONDS:  # it may lack memory as well
@@ -469,9 +466,7 @@ class Engine:
         return branches, steps
 
     def _grow(self, request: Request, branch: Branch, tokens: list[int]) -> None:
-        """Allocate blocks for new tokens. `victims.py` chooses the request that is preempted if necessary, perhaps this
-        one.
-        """
+        """Allocate blocks for new tokens. If necessary, `victims.py` chooses a request to preempt, perhaps this one."""
         while branch.sequence is not None:
             try:
                 answer = self.manager.grow(branch.sequence, tokens)
@@ -611,9 +606,7 @@ class Engine:
         return request
 
     def _room(self, asked: Generate, kv_format: str, room: int) -> int:
-        """Return how long an answer without `max_tokens` may become: limited by context, pool and the namespace's
-        limit.
-        """
+        """Return how long an answer without `max_tokens` may become, limited by context, pool and namespace."""
         storage = self.manager.cache.books.device.storage
         limit_bytes = self.manager.cache.namespace(asked.namespace).accounts[DEVICE].shares.limit_bytes
         pages = min(storage.most_pages(kv_format), limit_bytes // storage.page_bytes(kv_format))

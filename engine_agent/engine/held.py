@@ -141,9 +141,7 @@ class SnapshotReader:
 
 
 def _differing(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    """Iterate over the entries of `after` that changed since `before`; if an organisation's own changed, all of its
-    entries.
-    """
+    """Iterate over the entries of `after` that changed since `before`: all of an organisation's if its own changed."""
     for organisation, bucket in after.buckets.items():
         old = before.buckets.get(organisation, _NO_BUCKET)
         if old.hash == bucket.hash:

@@ -46,9 +46,7 @@ class PageArena:
         return [page * size + page // stride * gap for page in pages]
 
     def rewrite(self, kv_format: str, operations: Iterable[Rewrite]) -> None:
-        """Carry out operations of one format in this tier. Zeroing is deferred past the copies before it, to batch it
-        in one call.
-        """
+        """Carry out operations of one format in this tier. Zeroing is deferred past earlier copies, into one call."""
         sources: list[int] = []
         targets: list[int] = []
         emptied: dict[int, None] = {}
@@ -84,7 +82,7 @@ class PageArena:
 
 
 def ends(operation: Copy | Move) -> tuple[int, int]:
-    """Return the page that it reads and the page that it writes."""
+    """Return the page that an operation reads and the page that it writes."""
     if isinstance(operation, Copy):
         return operation.source, operation.target
     return operation.source_page, operation.target_page

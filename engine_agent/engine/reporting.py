@@ -31,7 +31,7 @@ class Asking(Protocol):
 
     @property
     def live(self) -> Sequence[object]:
-        """Return its unfinished answers."""
+        """Return the request's unfinished answers."""
 
 
 class Pins(Protocol):

@@ -119,14 +119,14 @@ class Request:
         return self.params.n if self.search else len(self.live)
 
     def blocks(self, block_tokens: int) -> int:
-        """Return how many blocks it needs with all it generated: the prompt once, and each answer its own."""
+        """Return how many blocks the request needs with all it generated: the prompt once, and each answer its own."""
         shared = len(self.prompt) // block_tokens
         own = [-(-(len(self.prompt) + len(branch.generated) + 1) // block_tokens) - shared for branch in self.live]
         return shared + sum(own)
 
     @property
     def is_counted(self) -> bool:
-        """Return whether its tokens count for its namespace: those of a probe and a pin's warm-up do not."""
+        """Return whether the tokens count for the namespace; those of a probe and a pin's warm-up do not."""
         return self.job.kind == "customer"
 
     @property

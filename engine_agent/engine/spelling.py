@@ -41,9 +41,7 @@ class Spelling:
         return frozenset(token for token in found if token is not None)
 
     def bytes_of(self, token: int) -> bytes:
-        """Return the token's bytes, or nothing for an unknown id: models have more rows than their tokenizers have
-        tokens.
-        """
+        """Return the token's bytes, or nothing for an unknown id: models have more rows than tokenizers have tokens."""
         known = self._known.get(token)
         if known is None:
             known = self._known[token] = self._spelt(self.raw.id_to_token(token) or "")

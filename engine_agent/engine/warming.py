@@ -199,9 +199,7 @@ class PinWarming:
         self._problems[pin.pin_id] = _Problem(state, said, pin, tenant, tokens, try_after)
 
     def _hand_over(self, pin: PinnedPrefix, tenant: Tenant, tokens: Sequence[int]) -> tuple[Hindrance, str] | None:
-        """Set the pin in the block manager, or return why not. Checks without hashing come first, as content may be
-        long.
-        """
+        """Set the pin in the block manager, or return why not. Checks without hashing come first: it may be long."""
         if not tenant.policy.prefix_caching:
             return "disabled", "prefix_caching is off in its namespace"
         if pin.expires_at is not None and pin.expires_at.timestamp() <= time.time():

@@ -157,9 +157,7 @@ class AdminFace:
         return Response(page, media_type="application/json")
 
     def _page(self, boot: str, since: int, limit: int, last: int, totals: Mapping[str, Any] | None) -> bytes:
-        """Return a page of the journal. `totals` are the counts at record `last`, so only a page that ends there has
-        them.
-        """
+        """Return a page of the journal. `totals` are the counts at record `last`, for a page that ends there."""
         page = self._journal.since(boot, since, limit, upto=last)
         entries = [entry_document(entry) for entry in page.entries]
         lost = [asdict(one) for one in page.lost]

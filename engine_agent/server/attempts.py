@@ -165,9 +165,7 @@ class Attempt:
             raise EngineFailed("", f"{self._unfinished} answers have no end")
 
     def _check_organisation(self, generation: Generation) -> None:
-        """Check that the request's organisation owns the namespace in the engine's snapshot; an identity may be out of
-        date.
-        """
+        """Check that the request's organisation owns the namespace by the engine's snapshot. Identities may be old."""
         if any(one.organisation_id != self._identity.organisation_id for one in generation.admissions):
             problem = "The namespace is another organisation's than the one the request is for."
             raise ApiError(403, problem, code="wrong_organisation")

@@ -1,5 +1,6 @@
-"""The journal record of one attempt at a request. It sums the engine's admissions once; headers, usage and metrics are
-derived from it, too.
+"""The journal record of one attempt at a request: the sum of the engine's admissions.
+
+Headers, usage and metrics are derived from the same record.
 """
 
 from collections import Counter

@@ -105,9 +105,7 @@ def _driver() -> str | None:
 
 
 def home(folder: Path) -> dict[str, Any]:
-    """Return facts about an agent or a gateway: its identity, whether it runs, its undelivered data, and its access
-    rights.
-    """
+    """Return facts about an agent or a gateway: identity, whether it runs, undelivered data, and access rights."""
     from engine_agent.sidecar.credentials import credentials_read
     from engine_agent.sidecar.errors import BadCredentials
 
@@ -130,9 +128,7 @@ def home(folder: Path) -> dict[str, Any]:
 
 
 def _others(credentials: "Credentials") -> dict[str, Any]:
-    """Check control plane and broker in parallel: when both are down, one after the other would exceed the caller's
-    timeout.
-    """
+    """Check control plane and broker in parallel: when both are down, a sequence would exceed the caller's timeout."""
     with ThreadPoolExecutor(2) as both:
         ours = both.submit(_control_plane, credentials.url, credentials.token)
         broker = both.submit(_broker, str(credentials.broker["url"]))

@@ -20,9 +20,7 @@ def paged_enforcement(
 
 
 def _host(pool_bytes: int, host_formats: Collection[str], kv_formats: Collection[str]) -> Graded:
-    """Return the grade of the host tier. At its start the engine measures which formats load faster than they
-    recompute.
-    """
+    """Return the host tier's grade. At its start the engine measures which formats load faster than they compute."""
     if not pool_bytes:
         return NO_HOST_POOL
     if not host_formats:

@@ -74,9 +74,7 @@ class Governor:
         return asked
 
     def _is_of_front(self, extra_args: Mapping[str, Any] | None) -> bool:
-        """Return whether the request has a front's secret. Checked before its other fields, since clients reach these
-        arguments.
-        """
+        """Return whether the request has a front's secret. Checked before its other fields, which clients can set."""
         said = (extra_args or {}).get(FIELD)
         front = said.get("front") if isinstance(said, Mapping) else None
         return isinstance(front, str) and front in self._fronts

@@ -74,9 +74,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         delay_cache_blocks: bool = False,
         **others: Any,
     ) -> KVCacheBlocks | None:
-        """Return the request's new blocks, or None after moving the request to preempt to the end of the scheduler's
-        list.
-        """
+        """Return the request's new blocks. Without room, move the request to preempt to the end of the list: None."""
         assert not num_external_computed_tokens
         assert not delay_cache_blocks
         sequence = self.sequences[request.request_id]
@@ -97,8 +95,8 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         return self._told(sequence.pages[had:])
 
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
-        """Add tokens that were unknown when their blocks were allocated. Without room for them, the next step handles
-        the request.
+        """Add tokens that were unknown when their blocks were allocated. Without room, the next step handles the
+        request.
         """
         sequence = self.sequences.get(request.request_id)
         if sequence is None:

@@ -101,9 +101,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         return output
 
     def get_num_unfinished_requests(self) -> int:
-        """Return the count including requests that end between two steps; otherwise vLLM would run no step that reports
-        them.
-        """
+        """Return the count including requests that end between two steps, so that vLLM runs a step to report them."""
         return int(super().get_num_unfinished_requests()) + len(self._ends)
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
@@ -246,12 +244,12 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         )
 
     def _can_return(self, request: Request) -> bool:
-        """Return whether the blocks it needs by now could ever be available again."""
+        """Return whether the blocks that a request needs by now could ever be available again."""
         owner = self.kv_cache_manager.sequences[request.request_id].owner
         return can_return(self.governor.manager, owner, self._bytes(self._blocks(request)))
 
     def _may_return(self, request: Request) -> bool:
-        """Return whether it would leave running requests the blocks they need next."""
+        """Return whether a returning request would leave running ones the blocks they need next."""
         manager, known = self.governor.manager, self._known[request.request_id]
         if not self.running or manager.cache.now() - known.held_since >= PATIENCE_SECONDS:
             return True
@@ -263,7 +261,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         return may_return(manager, manager.cache.namespace(namespace), need_bytes, runs_own=runs_own)
 
     def _blocks(self, request: Request) -> int:
-        """Return how many blocks it needs for all its tokens and the next one."""
+        """Return how many blocks a request needs for all its tokens and the next one."""
         return -(-(int(request.num_tokens) + 1) // self.governor.manager.cache.block_tokens)
 
     def _bytes(self, blocks: int) -> int:

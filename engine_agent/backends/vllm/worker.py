@@ -10,9 +10,7 @@ class PolicyWorker:
     model_runner: Any  # vLLM's
 
     def luminet_attention_error(self) -> float:
-        """Return the attention error of the worker's format, in the requests' cache before any exist, and zero what it
-        wrote.
-        """
+        """Return the attention error of the worker's format, measured in the still unused cache, and zero it."""
         runner = self.model_runner
         group = runner.attn_groups[0][0]
         layer = runner.compilation_config.static_forward_context[group.layer_names[0]]

@@ -130,8 +130,8 @@ def save_artefact(artefact: Artefact, folder: Path) -> Path:
 
 
 def load_artefact(folder: Path, *, backend: str, model_revision: str | None = None) -> Artefact:
-    """Return the artefact. Raises ToolError if it was changed, is invalid, or is of another backend or revision;
-    OSError.
+    """Return the artefact. Raises OSError, or ToolError if it was changed, is invalid, or is another backend's or
+    model's.
     """
     path = folder / file_name(backend)
     try:

@@ -54,9 +54,7 @@ class Comparison:
     decoded: list[Tensor] = field(default_factory=list)  # the decoded part of `divergences`
 
     def add(self, document: int, reference: Tensor, other: Tensor, following: Tensor, *, decoded: int) -> None:
-        """Add a part of a document: two [tokens, vocab] of log-probabilities, and the following tokens. The last were
-        decoded.
-        """
+        """Add a part of a document: two [tokens, vocab] log-probabilities and the next tokens, decoded ones last."""
         found = divergence(reference, other).cpu()
         sums = self.documents.setdefault(document, Sums())
         sums.loss += token_losses(other, following).double().sum().item()

@@ -114,8 +114,8 @@ class Reader:
     observe: Observe | None = None
 
     def read(self, documents: Tensor, *, decoded_tokens: int = DECODED_TOKENS) -> Tensor:
-        """Return the logits after each token, [documents, tokens, vocab], for documents [documents, tokens] of one
-        length.
+        """Return the logits after each token, [documents, tokens, vocab], for equally long documents [documents,
+        tokens].
         """
         hidden = self.hidden(documents, decoded_tokens=decoded_tokens)
         return self.model.logits(hidden.flatten(0, 1)).view(*documents.shape, -1)

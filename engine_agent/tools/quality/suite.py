@@ -150,9 +150,7 @@ class Suite:
                     self.comparisons.setdefault(key, Comparison()).merge(comparison)
 
     def _pool(self) -> ThreadPoolExecutor:
-        """Return a pool whose threads run separate cases. Torch's own threads, which share a product, slow small layers
-        down.
-        """
+        """Return a pool whose threads run separate cases. Torch's own, which share products, slow small layers."""
         workers = 1 if self.device.type == "cuda" else min(MOST_WORKERS, os.cpu_count() or 1)
         return ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
 
@@ -172,9 +170,7 @@ class Suite:
         return compared
 
     def _cases_at(self, batch: int) -> list[Case]:
-        """Return the cases for a batch: all for the first documents, then only plain ones, since verdicts come from
-        those.
-        """
+        """Return the cases for a batch: all for the first documents, then plain ones, which decide the verdicts."""
         return self.cases if batch * BATCH < WINDOWS else self.plain_cases
 
     def _step(self, what: str) -> None:

@@ -146,7 +146,7 @@ class Run:
         return self.manager.sequence(self._space(request), tokens, kv_format=KV_FORMAT, model_revision=MODEL)
 
     def _go_on(self, asked: Asked) -> None:
-        """Handle the tokens it had room for. K and V of the last one are computed with the next token."""
+        """Handle the tokens that a request had room for. K and V of the last one are computed with the next token."""
         assert asked.blocks is not None
         self.manager.fill(asked.blocks, len(asked.blocks.tokens) - 1)
         has_ended = not asked.left
@@ -155,7 +155,7 @@ class Run:
             self._let_in()
 
     def _begin_next(self, asked: Asked, blocks: Blocks) -> bool:
-        """End the request, or allocate its next tokens, up to the end of a block. Return False if it must start again
+        """End the request, or allocate its next tokens, up to the end of a block. Return False if it must restart
         later.
         """
         if not asked.left:
@@ -215,9 +215,7 @@ def _arena(requests: Sequence[Request], setup: Setup) -> Arena:
 
 
 def _limits(requests: Sequence[Request]) -> CacheLimits:
-    """Return limits under which no block of the trace is forgotten, so cold means never seen, and all expired runs are
-    reclaimed at once.
-    """
+    """Return limits that never forget a block of the trace, so cold means never seen, and reclaim all that expired."""
     blocks = sum(len(request.hash_ids) for request in requests) + 1
     ghosts = blocks * (1 + RUN_SIZE) * len(namespaces_of(requests))  # shared in equal parts
     return CacheLimits(ghost_blocks=ghosts, event_blocks=1, reclaimed_runs=blocks)

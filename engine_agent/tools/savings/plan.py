@@ -31,9 +31,7 @@ class Plan:
 
 
 class Prompts:
-    """New prompts without limit, for both sides. Use another `seed` in each run: a server may still have the last one
-    cached.
-    """
+    """Unlimited new prompts for both sides. Use another `seed` in each run: a server may still cache the last one's."""
 
     def __init__(self, plan: Plan, vocabulary: Vocabulary) -> None:
         self._plan, self._vocabulary = plan, vocabulary

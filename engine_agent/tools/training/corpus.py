@@ -89,7 +89,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def fingerprints(text: str) -> set[str]:
-    """Return its paragraphs without indentation and wrapping, except for short ones."""
+    """Return a text's paragraphs without indentation and wrapping, except for short ones."""
     words = (" ".join(paragraph.split()) for paragraph in paragraphs(text))
     return {one for one in words if len(one) >= SHARED_PARAGRAPH}
 
