@@ -1,4 +1,4 @@
-"""How blocks leave the cache (evicted, demoted, expired, purged), and how pages that left the index in use are freed.
+"""Removal of blocks: they are evicted, demoted, expired or purged. Pages that left the index in use are freed later.
 
 Each departure is recorded in the namespace's ghosts and counters, in the ledger and in the events.
 """

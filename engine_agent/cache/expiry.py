@@ -1,4 +1,4 @@
-"""When blocks expire: two clocks for each run, and queues that find the next due run without a scan of the pool.
+"""Expiry: two clocks for each run, and queues that find the next due run without a scan of the pool.
 
 Sliding: an idle run ends `ttl_seconds` after its last release, and any run `max_age_seconds` after its creation.
 Absolute: `ttl_seconds` after creation, used or not. A request's own TTL caps both for the runs it created. No deadline
@@ -118,7 +118,7 @@ class ByTime:
 
 
 class Due(Protocol):
-    """An object with something to do at a time."""
+    """An object with a timer."""
 
     due_at: float  # the one timer that counts; math.inf: none
 

@@ -64,7 +64,7 @@ _EVERY_AGE = range(len(_AGES))
 
 _MAX_DEPTHS = 32
 _WORTH_A_MARK = 0.004  # the share of all blocks that must depend on where two chains part before another mark is added
-_SURE = 1 / 64  # added for each parting, even a certain one, so that its mark stays
+_SURE = 1 / 64  # the least that each parting adds, even a certain one, so that its mark stays
 _BACK, _PRINT = (1, 2, 4, 8, 16, 32), 8
 _RUN_COST = 4  # in marks
 _FULL, _THINNED = 0.9, 0.6  # as shares of the allowed cost

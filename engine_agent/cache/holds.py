@@ -1,4 +1,4 @@
-"""How sequences use the index: they lease the blocks they match, add the blocks they fill, and release both.
+"""Leases: sequences lease the blocks they match in the index, add the blocks they fill, and release both.
 
 A sequence leases its chain from the root down, so all blocks above a block in use are in use. Its namespace is charged
 before pages are taken. A failed attempt restores everything, including the eviction order.

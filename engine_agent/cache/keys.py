@@ -27,7 +27,7 @@ LABEL = b"luminet/kv-chain/1"
 
 @dataclass(frozen=True, slots=True)
 class ChainIdentity:
-    """Everything except the tokens that must be equal for one request to read what another wrote."""
+    """All inputs besides the tokens that must be equal for one request to read the blocks of another."""
 
     epoch: int
     model_revision: str

@@ -1,4 +1,4 @@
-"""Which namespace evicted whose blocks: every eviction, by victim and by requesting namespace, within bounds.
+"""The eviction ledger: every eviction, by victim and by requesting namespace, within bounds.
 
 Counters only rise. When there are more pairs than the ledger can store, further ones are summed under OTHERS: the
 totals stay right, only the names are lost.

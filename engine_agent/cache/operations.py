@@ -1,4 +1,4 @@
-"""What the engine must do to the bytes, in the given order, before its next step. The cache itself touches none.
+"""Operations on bytes that the engine must carry out in order before its next step. The cache itself touches no bytes.
 
 A page's offset follows from its id and the operation's own `kv_format` (`pool.Arena.offset(page, kv_format)`): by the
 time the engine carries out the operation, the slab may hold pages of another format.

@@ -58,7 +58,7 @@ class FormatUse:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """Where a pool's bytes are: used + free + tail. `unusable_bytes` is the largest value of any format in use."""
+    """A pool's bytes: used + free + tail. `unusable_bytes` is the largest value of any format in use."""
 
     pool_bytes: int
     used_bytes: int

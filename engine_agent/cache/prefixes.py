@@ -41,8 +41,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class PurgeReceipt:
-    """What a purge has freed and zeroed, in every tier: all matchable blocks, and all blocks that sequences in flight
-    used or still wrote.
+    """The memory that a purge has freed and zeroed in every tier: all matchable blocks, and all blocks that sequences
+    in flight used or still wrote.
 
     It is done when the last of these sequences has released its lease. Pages freed before the purge are not in it:
     nothing can read them, and their next owner overwrites them.
@@ -268,7 +268,7 @@ class PrefixCache:
             self._pinning.settle(namespace, now)
 
     def purge(self, name: str, *, key: bytes, epoch: int) -> PurgeReceipt:
-        """Make all blocks from before unmatchable. Raises InvalidValue unless the epoch is higher."""
+        """Purge the namespace: no block from before can match. Raises InvalidValue unless the epoch is higher."""
         now = self.now()
         namespace = self.books.namespace(name)
         key_checked(key)

@@ -1,4 +1,4 @@
-"""How much of a tier each namespace may use: reservation, limit and weight, in bytes of that tier.
+"""Quotas: how much of a tier each namespace may use, by reservation, limit and weight, in bytes of that tier.
 
 A namespace is charged before it gets pages. It never exceeds its limit. Others cannot take a reservation, but they can
 borrow its unused part. Contended memory is divided by weight.

@@ -1,4 +1,4 @@
-"""Why a block was missed: bounded records of the blocks that left.
+"""Miss reasons: bounded records of why blocks left.
 
 Blocks that left stay in their tree as a hollow run, together with the departure that emptied it: the ghost. The number
 of a namespace's ghosts is bounded, and the oldest are dropped first. Their horizon is shown to users: "cold" means "not
@@ -25,7 +25,7 @@ MOST_PURGED = 64  # chains: each makes a miss hash its prompt once more
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Why the first missed block was missed, and for `evicted`, the namespace whose request evicted it."""
+    """The reason of the first missed block, and for `evicted`, the namespace whose request evicted it."""
 
     reason: MissReason
     by: str | None = None

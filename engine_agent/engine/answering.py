@@ -1,4 +1,4 @@
-"""What happens to a sampled token: emitted, stored, the end of a choice, or the next step of a beam search."""
+"""Processing of sampled tokens: emit and store them, end a choice, or continue a beam search."""
 
 from collections.abc import Callable
 

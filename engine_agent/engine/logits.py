@@ -17,7 +17,7 @@ Ids: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 
 LEAST_TEMPERATURE = 1e-5  # below it a float32 cannot represent the quotient of two logits' difference
-LEAST_REPETITION = 1e-30  # likewise: the products would be zero
+LEAST_REPETITION = 1e-30  # likewise: a much smaller value would be zero
 LEAST_LOGPROB = -9999.0  # JSON cannot express minus infinity
 _MOST = np.finfo(np.float32).max
 _STRIDE = 512

@@ -9,7 +9,7 @@ FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Fixed when the request first gets its blocks: header, usage, metrics and report use these numbers."""
+    """A request's admission, fixed when it first gets its blocks. Header, usage, metrics and report use its numbers."""
 
     prompt_tokens: int
     cached_tokens: int

@@ -54,7 +54,7 @@ class StopStrings:
 
 
 def _fallbacks(stop: str) -> list[int]:
-    """Return, for each prefix, the length of its longest proper suffix that is also a prefix."""
+    """Return the length of each prefix's longest proper suffix that is also a prefix."""
     fallbacks = [0] * len(stop)
     length = 0
     for at in range(1, len(stop)):

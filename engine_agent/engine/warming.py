@@ -64,7 +64,7 @@ class _Pinned:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """Why a pin could not be passed to the block manager, and the inputs for which that holds."""
+    """The reason why a pin could not be passed to the block manager, and the inputs for which it holds."""
 
     state: Hindrance
     said: str

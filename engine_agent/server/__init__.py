@@ -1,1 +1,1 @@
-"""One engine's HTTP APIs, OpenAI's and the admin API for its sidecar, and the process that serves both."""
+"""One engine's HTTP APIs, OpenAI's and the sidecar's admin API, and their process. Start reading at `serve.py`."""

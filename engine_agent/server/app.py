@@ -41,7 +41,7 @@ def openai_app(
     gateways: GatewayDoor | None = None,
     scrapers: Scrapers | None = None,
 ) -> "OpenAiApp":
-    """Return the application.
+    """Return the OpenAI API of one engine.
 
     `limits` default to the model's; the caller opens and closes the journal. `gateways`: the endpoints for the fleet's
     gateways, if the engine is in one. `scrapers`: who may read its metrics.

@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, arguments: Sequence[str], began: float) -> int:
-    """Open everything the engine needs, in the order of how fast errors show: files, ports, and the model last."""
+    """Open everything the engine needs, in order of how quickly errors appear: files, ports, and the model last."""
     config = engine_config(options, os.environ)
     log_to_stderr(is_json=config.is_logging_json)
     read_config(config.model)

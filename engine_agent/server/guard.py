@@ -31,7 +31,7 @@ class Guard(Protocol):
 
 
 class SignedGuard:
-    """For an engine in a fleet: a gateway identifies the caller and signs that."""
+    """The guard of an engine in a fleet, where a gateway identifies the caller and signs the identity."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SignedGuard:
 
 
 class KeyGuard:
-    """For a standalone engine: a caller with its one key gets `identity`, with its own request id."""
+    """The guard of a standalone engine: a request with its one key gets `identity`, with its own request id."""
 
     def __init__(self, api_key_sha256: bytes, identity: Identity) -> None:
         self._key, self._identity = api_key_sha256, identity

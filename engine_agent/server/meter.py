@@ -10,7 +10,7 @@ from engine_agent.server.metrics import Observer
 
 
 class Meter:
-    """Starts when the whole request is received: a client's sending speed is not the engine's concern."""
+    """The timing of one request from its complete receipt: a client's sending speed is not the engine's concern."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock

@@ -26,7 +26,7 @@ MEMORY = ("memoryerror", "out of memory", "can't allocate memory", "cannot alloc
 
 
 class FirstFatal(logging.Handler):
-    """Stores the first error, which is the cause; later ones follow from it."""
+    """A log handler that stores the first error, which is the cause; later ones follow from it."""
 
     def __init__(self, path: str) -> None:
         super().__init__(logging.ERROR)

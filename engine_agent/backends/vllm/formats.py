@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class VllmFormat:
-    """How vLLM computes one of our formats."""
+    """One of our formats in vLLM."""
 
     dtype: str  # its `kv_cache_dtype`
     is_in_every_build: bool = False  # others are served only after a comparison of attention with torch
@@ -36,7 +36,7 @@ class UnservedFormat(Exception):
 
 
 def _names(*, in_every_build: bool) -> dict[str, tuple[str, ...]]:
-    """Return, by vLLM's `kv_cache_dtype`, the name of the computed format and its aliases."""
+    """Return the name of the computed format and its aliases by vLLM's `kv_cache_dtype`."""
     found: dict[str, tuple[str, ...]] = {}
     for name, one in VLLM_FORMATS.items():
         if one.is_in_every_build == in_every_build:

@@ -151,7 +151,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         self.manager.tick()
 
     def catch_up(self, requests: Iterable[Request]) -> None:
-        """Add all tokens that fit to their sequences, for a count: steps within a block skip that."""
+        """Add the tokens that steps within a block have skipped to their sequences, before those are counted."""
         for request in requests:
             sequence = self.sequences.get(request.request_id)
             if sequence is not None:

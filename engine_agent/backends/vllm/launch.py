@@ -53,7 +53,7 @@ class Launched:
 def launch(
     folder: Path, *, name: str, settings: EngineSettings, kv_format: str, tell: Callable[[str], None]
 ) -> Launched:
-    """Start vLLM in half a minute. Raises BadModel, BadSetting, EngineFailed, OSError, with messages for operators."""
+    """Start vLLM, in half a minute. Raises BadModel, BadSetting, EngineFailed, OSError with messages for operators."""
     model = read_config(folder)
     for setting, value in ENVIRONMENT.items():
         os.environ.setdefault(setting, value)

@@ -63,7 +63,7 @@ OnStep = Callable[[str, int, int], None]  # text, done, total
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """The extent of a measurement."""
 
     formats: tuple[str, ...] = tuple(KV_FORMATS)
     tokens: int = 1536  # in a window
@@ -94,7 +94,7 @@ class Case:
 
 @dataclass(slots=True)
 class Suite:
-    """One run. Call `measure`."""
+    """The state of one run. Call `measure` to start one."""
 
     model: Model
     revision: str

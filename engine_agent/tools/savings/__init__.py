@@ -1,1 +1,1 @@
-"""`luminet savings`: measure what prefix caching saves on one machine, alternating between with and without."""
+"""`luminet savings`: measure what prefix caching saves on one machine, by turns with and without. Start: `plan.py`."""

@@ -1,4 +1,4 @@
-"""How many requests a machine can serve at once. There are two meanings, and both are reported.
+"""Capacity: how many requests a machine can serve at once. There are two meanings, and both are reported.
 
 In time: as many as still get 95 of 100 first tokens within a bound. In memory: as many as fit the pool, where requests
 with a common beginning share its blocks.
@@ -32,7 +32,7 @@ async def most_within(holds: Holds, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many requests fit a pool together, with a common beginning and without."""
+    """The numbers of requests that fit a pool together, with a common beginning and without."""
 
     pool_blocks: int
     with_caching: int

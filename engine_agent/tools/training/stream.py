@@ -14,7 +14,7 @@ from engine_agent.tools.training.corpus import Corpus, Document
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How often a pass contains each kind of document, and how much small talk beyond that of `make_chats`."""
+    """The frequency of each kind of document in a pass, and the small talk beyond that of `make_chats`."""
 
     topic: float = 4.0
     page: float = 2.0
