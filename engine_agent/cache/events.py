@@ -2,8 +2,8 @@
 
 Every event has a number, and the log has a boot id, so a consumer knows what it missed. It asks for the events after
 its last number. When those are no longer available, or the boot id differs, it takes a snapshot and continues from
-there. Such a consumer has exactly the index: under each root, which digests are in which tier. Events carry digests,
-never tokens.
+there. Such a consumer has an exact copy of the index: under each root, which digests are in which tier. Events carry
+digests, never tokens.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
-"""Check that the cache's state is consistent with itself and with the storage: once a minute in production, after each
-step in tests.
+"""Check the cache's state for consistency: once a minute in production, after each step in tests.
 
-Looks at each run and each sequence once, and at pages only by slices and sets.
+It must agree with itself and with the storage. Looks at each run and each sequence once, and at pages only by slices
+and sets.
 """
 
 from collections import Counter

@@ -4,6 +4,7 @@ The range is cut into equal slabs. A slab contains pages of one format at a time
 empty, so any mix of formats shares the pool. A page id is `slab * stride + slot`; `offset` returns where it lies.
 
 Free pages of a format are in three places, used in this order:
+
 - *returned*: freed recently, in any order, at most RETURNED_MOST of them. A full pool that evicts and allocates uses
   only these: one slice of a list each way, wherever in the pool the pages lie;
 - *holes* in partly used slabs, by their number (classes 1, 2–3, 4–7, …): the fullest slabs first, so that the emptiest
@@ -17,7 +18,7 @@ move.
 **The bound.** A slab of format G can be emptied exactly when G has a slab's worth of free pages and one of its slabs
 contains movable pages only. So, after a refused allocation, the free bytes it could not use are at most
 
- one slab for every other format in use + the slabs that contain an immovable page
+    one slab for every other format in use + the slabs that contain an immovable page
 
 plus the slabs' tails; `fragmentation` returns the figures. A refusal looks at 2 × LOOKS slabs of each format (and as
 many more as it wants emptied): half of them the emptiest, half by a sweep that the next refusal continues. In a pool of

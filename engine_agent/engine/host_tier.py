@@ -1,5 +1,4 @@
-"""The host tier: stores demoted blocks in host memory next to the engine's steps, and checks that they return
-unchanged.
+"""The host tier: stores demoted blocks in host memory during the engine's steps, and checks them on their return.
 
 One thread carries out jobs in the given order, and nothing else touches the host's bytes, so no page of the host is
 overwritten or read too early. On the device it writes only the pages of a load; `KvPages` makes sure that nothing uses

@@ -1,7 +1,7 @@
 """The bytes of all pages in both tiers, and the block manager's operations on them before the next step.
 
 Operations within the device are done when `run` returns, or ordered before the next step on its stream. Copies between
-tiers run next to the steps (`host_tier.py`): no request runs before its pages are ready, and a load with a wrong
+tiers run during the steps (`host_tier.py`): no request runs before its pages are ready, and a load with a wrong
 checksum is reported and never served.
 """
 

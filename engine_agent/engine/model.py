@@ -1,5 +1,4 @@
-"""The forward pass of four model families. Attention is passed in: it gets queries, keys and values and returns the
-mix.
+"""The forward pass of four model families. Attention is a parameter: it takes queries, keys and values.
 
 Beyond the arithmetic, **the bits of a token's result depend on its own past alone**, not on the number of other tokens
 in the step. A prefix hit computes fewer rows than a miss and must write the same bytes. Two things on a CPU would break

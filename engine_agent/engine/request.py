@@ -1,8 +1,8 @@
 """A request in the engine: its prompt, its branches (choices or beams), and their states.
 
 waiting ── admitted ──▶ running ── every branch finished ──▶ done
-▲                      │
-└──── preempted ◀──────┘     generated tokens are kept, their keys and values are recomputed
+   ▲                      │
+   └──── preempted ◀──────┘     generated tokens are kept, their keys and values are recomputed
 """
 
 from collections.abc import Sequence as Listed

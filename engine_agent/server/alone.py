@@ -1,7 +1,7 @@
 """A standalone engine: one organisation `local` with one namespace `default`, whose policy is a local file.
 
 It makes the snapshots that a control plane would send, so the engine applies policies in one way only. Each action
-makes the next state, applies it to the engine, and only then stores it: a state that cannot be applied changes nothing.
+makes the next state, applies it to the engine, and only then adopts it: a state that cannot be applied changes nothing.
 """
 
 import asyncio
