@@ -1,1 +1,1 @@
-"""Engines behind one protocol: what the server needs of whichever computes."""
+"""Engines behind one protocol, which is all the server needs of them. Start reading at `base.py`."""

@@ -1,4 +1,4 @@
-"""What an engine's tensors are on, as the control plane is told."""
+"""The accelerator of an engine's tensors, as reported to the control plane."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 
 
 def accelerator(device: torch.device) -> Mapping[str, Any] | None:
-    """None: a CPU."""
+    """Return the accelerator's name and memory, or None for a CPU."""
     if device.type != "cuda":
         return None
     found = torch.cuda.get_device_properties(device)

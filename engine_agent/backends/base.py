@@ -1,6 +1,6 @@
-"""What the server needs of an engine, whichever it is: the whole of it, and nothing else.
+"""The complete interface between the server and an engine of any kind.
 
-All calls come from one event loop. What is asked between two steps is answered after the step that runs.
+All calls come from one event loop. Calls that need a moment between two steps are answered after the current step.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from engine_agent.engine.asked import Kind as Kind
 from engine_agent.engine.outputs import Admission, Delta
 from engine_agent.engine.settings import EngineSettings
 
-Internal = Callable[[str, str, Admission], None]  # kind, namespace, what it was worth
+Internal = Callable[[str, str, Admission], None]  # kind, namespace, admission
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What is served here."""
+    """The served model and its engine."""
 
     name: str
     revision: str
@@ -33,10 +33,10 @@ class ModelCard:
     pool_bytes: int = 0
     block_bytes: Mapping[str, int] = field(default_factory=dict)  # by format
     accelerator: Mapping[str, Any] | None = None  # {"name", "memory_bytes"}
-    backend: str = "paged"  # who computes: our own engine, or vLLM
+    backend: str = "paged"  # the kind of engine: our own, or vLLM
     backend_version: str = ""
-    computed_as: Mapping[str, str] = field(default_factory=dict)  # formats that are computed as another, with that one
-    enforcement: Mapping[str, Any] = field(default_factory=dict)  # of policy fields, as enforcement_encode writes it
+    computed_as: Mapping[str, str] = field(default_factory=dict)  # format → really computed format, where they differ
+    enforcement: Mapping[str, Any] = field(default_factory=dict)  # of policy fields, as `enforcement_encode` writes it
 
 
 class Generation(Protocol):
@@ -44,12 +44,12 @@ class Generation(Protocol):
 
     @property
     def admissions(self) -> tuple[Admission, ...]:
-        """One for each prompt."""
+        """Return one admission for each prompt."""
 
     def __aiter__(self) -> AsyncIterator[Delta]: ...
 
     def cancel(self) -> None:
-        """Its client has left: blocks are free after the step that runs. May be called twice, or after the end."""
+        """Stop the request of a client that has left. Blocks are free after the current step. May be repeated."""
 
 
 class Backend(Protocol):
@@ -57,76 +57,76 @@ class Backend(Protocol):
     def card(self) -> ModelCard: ...
 
     async def generate(self, request: Generate) -> Generation:
-        """Answers when every prompt is admitted, so headers can leave. Raises a RequestError; cancelled while it
-        waits, the request is withdrawn.
+        """Return once every prompt is admitted, so that headers can be sent. Raises a RequestError.
+
+        Cancellation while it waits withdraws the request.
         """
 
-    # The tenants
+    # Tenants
 
     async def apply(self, change: Snapshot | Change) -> str:
-        """All of it between two steps, or nothing. The hash of the snapshot that holds now. Raises RejectedSnapshot,
-        and HashMismatch for a change to another state than the one here.
+        """Apply a snapshot or change between two steps, all or nothing. Return the hash of the applied snapshot.
+
+        Raises RejectedSnapshot, and HashMismatch for a change to another state than the applied one.
         """
 
     async def set_pin_content(self, pin_id: str, token_ids: Sequence[int]) -> None:
-        """What a pin of the snapshot keeps. It is prefilled where it is not resident."""
+        """Set the content of a pin in the snapshot. Missing blocks are prefilled."""
 
     async def pins(self) -> list[Mapping[str, Any]]:
-        """Every pin of the snapshot, with what is missing: its content, its blocks, or nothing."""
+        """Return every pin of the snapshot, with what it lacks: its content, its blocks, or nothing."""
 
-    # What the sidecar and people ask
+    # Queries of the sidecar and of operators
 
     async def take_receipts(self) -> list[Mapping[str, Any]]: ...
 
     async def stats(self) -> Mapping[str, Any]: ...
 
     async def brief(self) -> Mapping[str, Any]:
-        """Of the stats, what is asked all the time."""
+        """Return the part of the stats that is polled frequently."""
 
     async def levels(self) -> Mapping[str, Any]:
-        """Of the stats, what is kept over time: the pool, and what namespaces hold and have lost."""
+        """Return the part of the stats that is recorded over time: the pool, and what namespaces use and have lost."""
 
     async def foretell(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
-        """What other TTLs and limits would do to them, of those of which that can be told."""
+        """Return forecasts of other TTLs and limits for those of the namespaces that have data."""
 
     async def events(self, since: int, boot: str) -> Mapping[str, Any]: ...
 
     async def block_page(self, boot: str, since: int, *, wait_seconds: float = 0.0) -> Page:
-        """What gateways are told that know what came up to `since`: at once when there is something, else within
-        `wait_seconds`.
-        """
+        """Return changes for a gateway that knows those up to `since`, waiting up to `wait_seconds` for the first."""
 
     @property
     def scale_sets(self) -> Mapping[str, str]:
-        """By format, the digest that is part of its chains' roots."""
+        """Return the digest of each format's scale set, which is part of its chains' roots."""
 
     @property
     def seats(self) -> int:
-        """Answers it computes at once."""
+        """Return how many answers the engine computes at once."""
 
     async def check_integrity(self) -> list[str]: ...
 
     async def is_open(self) -> bool:
-        """Whether it takes customers' requests: asked between two steps, at next to no cost. Raises EngineFailed."""
+        """Return whether the engine accepts customers' requests, checked between two steps. Raises EngineFailed."""
 
     async def probe(self) -> float:
-        """Has one token generated, on nobody's account. Seconds it took. Raises EngineFailed, DeadlinePassed."""
+        """Generate one token, charged to no namespace. Return the seconds. Raises EngineFailed, DeadlinePassed."""
 
     async def drain(self, is_draining: bool) -> int:
-        """Whether new requests are refused from now on. How many run or wait."""
+        """Set whether new requests are refused, and return how many run or wait."""
 
 
 class OpenBackend(Backend, Protocol):
-    """What its process needs besides: to be told what happens by itself, and to end it."""
+    """A backend with what its process needs in addition: reports of internal events, and a way to end it."""
 
     on_internal: Internal
-    on_death: Callable[[], None]  # in the event loop, when it cannot go on
+    on_death: Callable[[], None]  # called in the event loop when it cannot continue
     is_dead: bool
-    why_dead: str  # empty while it lives
+    why_dead: str  # empty while it works
 
     @property
     def settings(self) -> EngineSettings:
-        """With a number everywhere."""
+        """Return the settings with all defaults filled in."""
 
     async def close(self) -> None:
-        """What runs ends with an error."""
+        """Close the backend. Running requests end with an error."""

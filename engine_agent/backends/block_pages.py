@@ -1,8 +1,8 @@
-"""The engine's event log as gateways are told it: tiers folded into one, marks instead of digests, page by page.
+"""The engine's event log for gateways: tiers merged into one, marks instead of digests, page by page.
 
-Whoever follows is told changes in their order, as many as a page may hold. After a gap, or another boot, it is told the
-whole index as it was at one moment, over several pages, and then what came after that moment: nothing is lost between.
-Such a snapshot is kept for a while, for the next gateway that needs one, as long as the log still has what came after.
+A gateway that follows the log gets changes in order, as many as fit a page. After a gap or a restart, it first gets the
+whole index of one moment, over several pages, and then all changes after that moment, so none is lost. Such a snapshot
+is cached for a while for other gateways, as long as the log still has the changes after it.
 """
 
 import asyncio
@@ -16,24 +16,24 @@ from engine_agent.cache.events import Event, EventLog, Gap, IndexSnapshot, Repla
 from engine_agent.cache.keys import DIGEST_BYTES, Digest, Digests
 from engine_agent.contracts.block_events import MARK_BYTES, BlockChange, Load, Page, change_bytes
 
-PAGE_BYTES = 64 << 10  # what a page comes to, if one change alone is not longer: read in a few milliseconds
-FROZEN_SECONDS = 60.0  # that a snapshot is kept after somebody read in it
-_IN_SNAPSHOT = 1 << 62  # numbers from here on are places in a snapshot, not in the log
+PAGE_BYTES = 64 << 10  # the size of a page, unless a single change is larger: parsed in a few milliseconds
+FROZEN_SECONDS = 60.0  # how long a snapshot is cached after its last use
+_IN_SNAPSHOT = 1 << 62  # numbers from here on are positions in a snapshot, not in the log
 _SERIAL_BITS = 20
 Changes = tuple[BlockChange, ...]
-Found = Replay | IndexSnapshot | None  # None: the snapshot that is kept does
+Found = Replay | IndexSnapshot | None  # None: the cached snapshot is still usable
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """To the log. `kept`: boot and number of a snapshot that will do, if the log has what came after it."""
+    """A query to the log. `kept`: boot and number of the cached snapshot, valid if the log has the changes after it."""
 
     boot: str
     since: int
     kept: tuple[str, int] | None = None
 
 
-# Asked between two of the engine's steps, of the log, and of how busy it is. None: of the latter alone.
+# Queries the log and the engine's load between two of its steps. With None, only the load.
 Ask = Callable[[Question | None], Awaitable[tuple[Found, Load]]]
 
 
@@ -43,7 +43,7 @@ class _Frozen:
 
     serial: int
     boot: str
-    number: int  # of the log
+    number: int  # in the log
     parts: list[Changes]
     used: float
 
@@ -52,7 +52,7 @@ class BlockPages:
     def __init__(
         self, ask: Ask, *, hidden: str, page_bytes: int = PAGE_BYTES, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`hidden`: the namespace whose blocks are nobody's."""
+        """`hidden`: the engine's own namespace, whose blocks are not reported."""
         self._ask, self._hidden, self._page_bytes, self._clock = ask, hidden, page_bytes, clock
         self._serials = itertools.count(1)
         self._frozen: _Frozen | None = None
@@ -91,7 +91,7 @@ class BlockPages:
         return Page(frozen.boot, number, part == 0, is_last, load, frozen.parts[part])
 
     def _replayed(self, found: Replay, since: int, load: Load) -> Page:
-        """As many events as one page holds, each whole."""
+        """Return as many whole events as fit one page."""
         size, number = 0, since
         changes: list[BlockChange] = []
         for event in found.events:
@@ -117,8 +117,8 @@ class BlockPages:
 
 
 def answered(log: EventLog, question: Question) -> Found:
-    """What came after, or all there is, unless the log still has what came after the snapshot that is kept."""
-    found = log.since(question.since, boot=question.boot)  # where no number leads into a snapshot's places
+    """Return the changes after `since`, or None if the cached snapshot is usable, or else a new snapshot."""
+    found = log.since(question.since, boot=question.boot)  # a position in a snapshot is never a number of the log
     if not isinstance(found, Gap):
         return found
     if question.kept is not None:
@@ -129,7 +129,7 @@ def answered(log: EventLog, question: Question) -> Found:
 
 
 def _changed(event: Event) -> BlockChange | None:
-    """None: it moved between tiers, which is nothing to whoever asks whether it is there."""
+    """Return the change for gateways, or None if blocks only moved between tiers."""
     root, parent = _mark(event.root), _mark(event.parent)
     match event.kind:
         case "stored":
@@ -146,7 +146,7 @@ def _stored(one: Stored) -> BlockChange:
 
 
 def marks(digests: Digests) -> bytes:
-    return array("Q", digests.packed)[:: DIGEST_BYTES // MARK_BYTES].tobytes()  # of each four words the first
+    return array("Q", digests.packed)[:: DIGEST_BYTES // MARK_BYTES].tobytes()  # the first of each four words
 
 
 def _mark(digest: Digest) -> bytes:

@@ -1,6 +1,6 @@
-"""How one engine process is started: its options, read once into a frozen value. Nothing is opened or looked up here.
+"""The options of one engine process, read once into a frozen value. Nothing is opened or looked up here.
 
-Standard library only: a word misspelt is found before a library is loaded.
+Standard library only, so that misspelt options are reported before any library is loaded.
 """
 
 import argparse
@@ -35,16 +35,16 @@ class EngineConfig:
     host: str
     port: int
     state: Path
-    admin_socket: Path | None  # None: the admin face listens on `admin_port` of loopback
+    admin_socket: Path | None  # None: the admin API listens on `admin_port` of loopback
     admin_port: int
     policy: Path | None
-    identity_secrets: tuple[Path, ...]  # files; none: the engine is alone
+    identity_secrets: tuple[Path, ...]  # files; none: a standalone engine
     agent_id: str
     settings: EngineSettings
     drain_seconds: float
     is_logging_json: bool
     backend: str = USUAL
-    kv_dtype: str = "auto"  # of vLLM, which has one; our own engine has all
+    kv_dtype: str = "auto"  # for vLLM, which computes one format; our own engine computes all
     vllm_python: Path | None = None
     scrapers: Scrapers = field(default_factory=Scrapers)
 
@@ -58,7 +58,7 @@ class EngineConfig:
 
 
 def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> EngineConfig:
-    """Raises BadOption, BadSetting, and what its backend refuses options with."""
+    """Return the configuration. Raises BadOption, BadSetting, and the backend's own errors."""
     state = options.state or default_home(environ, f"engine-{options.port}")
     if options.policy and options.identity_secret_file:
         raise BadOption("--policy", "is for an engine alone; with --identity-secret-file policies come as snapshots")
@@ -85,7 +85,7 @@ def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> En
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Whether options are an engine's, for who is about to start one. Says what is wrong."""
+    """Check an engine's options for a program that is about to start one, and report errors."""
     parser = Parser(prog="luminet engine", allow_abbrev=False)
     engine_options(parser)
     options = parser.parse_args(arguments)

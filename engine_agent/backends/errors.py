@@ -1,10 +1,10 @@
-"""What is wrong with a command's options."""
+"""Errors in a command's options."""
 
 from engine_agent.engine.errors import EngineError
 
 
 class BadOption(EngineError):
-    """Options that do not go together, or name what is not there."""
+    """Options that contradict each other or name something that does not exist."""
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(f"{option}: {problem}")

@@ -1,5 +1,6 @@
-"""A request under way, on the event loop's side of any backend: what its engine told of it, for who reads it; and the
-engine's own, of one token.
+"""A running request on the event loop's side of any backend: passes the engine's outputs to their reader.
+
+Also the engine's own probe, which generates one token.
 """
 
 import asyncio
@@ -14,14 +15,14 @@ from engine_agent.engine.params import SamplingParams
 from engine_agent.engine.tenants import NOBODY
 
 PROBE_SECONDS = 10.0
-PROBE_LOOK_SECONDS = 0.5  # between two looks at whether others are given tokens
+PROBE_LOOK_SECONDS = 0.5  # between two checks whether other requests receive tokens
 
 
 class Told:
-    """One job."""
+    """The outputs of one job."""
 
     def __init__(self, prompts: int, leave: Callable[[], None]) -> None:
-        """`leave`: the engine is to forget it."""
+        """`leave` makes the engine drop the job."""
         self._prompts, self._leave = prompts, leave
         self._admitted: dict[int, Admission] = {}
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -33,15 +34,16 @@ class Told:
         return tuple(self._admitted[place] for place in range(self._prompts))
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
-        """Deltas as they come. Raises the RequestError that ended it."""
+        """Iterate over deltas as they come. Raises the RequestError that ended the job."""
         while (output := await self._outputs.get()) is not None:
             if isinstance(output, RequestError):
                 raise output
             yield output
 
     async def ready(self, asking: Awaitable[object]) -> None:
-        """When it was asked for and every prompt is admitted. Raises a RequestError; whatever goes wrong, or cancelled,
-        it is withdrawn.
+        """Wait until the request is sent and every prompt is admitted.
+
+        Raises a RequestError. On any error or cancellation the request is withdrawn.
         """
         try:
             await asking
@@ -49,7 +51,7 @@ class Told:
         except BaseException:
             self.cancel()
             if self._ready.done() and not self._ready.cancelled():
-                self._ready.exception()  # looked at: nobody else will
+                self._ready.exception()  # mark the exception as retrieved, because nothing else reads it
             raise
 
     def cancel(self) -> None:
@@ -58,12 +60,12 @@ class Told:
             self._leave()
 
     def fail(self, error: RequestError) -> None:
-        """It cannot go on, and its engine does not know."""
+        """End a job that cannot continue, and withdraw it from its engine."""
         if not self.is_over:
             self.end(error)
             self._leave()
 
-    # What its engine tells
+    # Called with the engine's outputs
 
     def admit(self, prompt: int, admission: Admission) -> None:
         self._admitted.setdefault(prompt, admission)
@@ -85,7 +87,7 @@ class Told:
 async def probe_seconds(
     generate: Callable[[Generate], Awaitable[Generation]], generated_tokens: Callable[[], int]
 ) -> float:
-    """Until it has a token. One that somebody else is given meanwhile is as good: a busy engine is well.
+    """Return the seconds until the probe has a token. Another request's token counts, too: a busy engine is healthy.
 
     Raises EngineFailed, DeadlinePassed.
     """

@@ -1,6 +1,6 @@
-"""Which backends there are, and what starts one. Standard library only: no engine is loaded before it is to compute.
+"""The available backends and how to start them. Standard library only: no engine is loaded before it is used.
 
-A backend is a folder beside this file with an `entry.py`, or another package's entry point of the group
+A backend is a folder next to this file with an `entry.py`, or another package's entry point in the group
 `luminet.backends`. Both name a `BackendEntry`. Ours are found as folders because an editable install knows only the
 entry points of the day it was made, and an unpacked checkout knows none. docs/engine.md has an example.
 """
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 class UnknownBackend(ValueError):
-    """A name that no backend has."""
+    """The name of no known backend."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name!r} is not a backend. Use one of: {', '.join(backend_names())}")
@@ -36,18 +36,18 @@ def _nothing(*_: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """What is known of a backend before it is loaded.
+    """The facts about a backend that are known before it is loaded.
 
-    `open(config, say)` starts it: an `OpenBackend` with a `tokenizer`, and a few words on what it computes with.
-    `check(options)` raises an `EngineError` for options that it would leave unheeded. `prepare(config, arguments)`
+    `open(config, say)` starts it and returns an `OpenBackend` with a `tokenizer`, and a short description of its
+    kernels. `check(options)` raises an `EngineError` for options that it would ignore. `prepare(config, arguments)`
     runs before anything is opened; it may replace the process.
     """
 
     open: Callable[[Any, Callable[[str], None]], Awaitable[tuple[Any, str]]]
     check: Callable[[argparse.Namespace], None] = _nothing
     prepare: Callable[[Any, Sequence[str]], None] = _nothing
-    demo_options: tuple[str, ...] = ()  # of its engine in `make up`, besides what every engine gets
-    measured_as: tuple[str, str] | None = None  # by the quality suite, on a CPU and on an accelerator; None: its name
+    demo_options: tuple[str, ...] = ()  # options of its engine in `make up`, in addition to the common ones
+    measured_as: tuple[str, str] | None = None  # its quality suite names, on a CPU and on an accelerator; None: its own
 
 
 @cache
@@ -56,17 +56,17 @@ def _found() -> dict[str, EntryPoint]:
         folder.parent.name: EntryPoint(folder.parent.name, f"{__package__}.{folder.parent.name}.entry:BACKEND", GROUP)
         for folder in sorted(HERE.glob("*/entry.py"))
     }
-    return {one.name: one for one in entry_points(group=GROUP)} | ours  # nobody replaces one of ours
+    return {one.name: one for one in entry_points(group=GROUP)} | ours  # ours cannot be replaced
 
 
 def backend_names() -> tuple[str, ...]:
-    """Ours, then others'."""
+    """Return our backends, then those of other packages."""
     return tuple(sorted(_found(), key=lambda name: not (HERE / name / "entry.py").exists()))
 
 
 @cache
 def backend_entry(name: str) -> BackendEntry:
-    """Raises UnknownBackend, BadBackend, and what importing it raises."""
+    """Return a backend's entry. Raises UnknownBackend, BadBackend, and errors of its import."""
     if (point := _found().get(name)) is None:
         raise UnknownBackend(name)
     module, _, attribute = point.value.partition(":")
@@ -77,6 +77,6 @@ def backend_entry(name: str) -> BackendEntry:
 
 
 def measured_as(name: str, *, has_accelerator: bool) -> str:
-    """What the quality suite calls a backend. One that is not installed here has its own name."""
+    """Return a backend's name in the quality suite. One that is not installed here has its own name."""
     names = backend_entry(name).measured_as if name in _found() else None
     return (names or (name, name))[has_accelerator]

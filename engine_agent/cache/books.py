@@ -1,6 +1,6 @@
-"""The state everything else here works on: namespaces, tiers, loose pages, and what has been written down about them.
+"""The state that the rest of this package works on: namespaces, tiers, loose pages, and the records of what happened.
 
-No decisions. `holds.py` and `departures.py` change it, `prefixes.py` is its face.
+No decisions are made here. `holds.py` and `departures.py` change the state, `prefixes.py` is the entry point.
 """
 
 import math
@@ -29,20 +29,20 @@ DEVICE = 0
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """Bounds of what is remembered and of what one call does. None changes an answer, but for `cold` and the gaps."""
+    """Bounds on memory and on the work of one call. Only `cold` and the reuse gaps depend on them."""
 
     ghost_blocks: int = 1_000_000  # shared by the namespaces in equal parts
     event_blocks: int = 262_144
     ledger_pairs: int = 4_096
     gap_samples: int = 2_048  # of each namespace
-    purged_pins: int = 1_000  # of each namespace, which say so until they are set anew
-    reclaimed_runs: int = 4_096  # by one call; the rest of what expired waits for the next, unmatchable
-    still_readings: int = 65_536  # of an unmoving clock, before it counts as standing still
+    purged_pins: int = 1_000  # of each namespace; they report "purged" until they are set again
+    reclaimed_runs: int = 4_096  # by one call; other expired runs wait for the next call, and cannot be matched
+    still_readings: int = 65_536  # equal clock readings in a row before the clock counts as stopped
     demote_after_hits: int = 1
     demote_least_seconds: float = 1.0  # of remaining life
     zero_expired: bool = True
     tables_are_fixed: bool = (
-        False  # what is in a block table stays: an engine that has handed it out cannot take it back
+        False  # True: pages in a block table cannot be replaced, because the engine has already passed the table on
     )
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class CacheLimits:
 
 @dataclass(slots=True)
 class Counters:
-    """What happened to a namespace's blocks and tokens. They only rise, and inserted = gone + indexed, always."""
+    """Counts of a namespace's blocks and tokens. They only rise, and inserted = gone + indexed always holds."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -79,10 +79,10 @@ class Counters:
     quota_blocks: int = 0
     purged_blocks: int = 0
     disabled_blocks: int = 0
-    shared_blocks: int = 0  # computed twice at the same time, kept once
+    shared_blocks: int = 0  # computed twice at the same time, stored once
     demoted_blocks: int = 0
     loaded_blocks: int = 0
-    damaged_blocks: int = 0  # of those evicted, how many because a load did not bring back what was demoted
+    damaged_blocks: int = 0  # of those evicted, how many because a load returned other bytes than were demoted
 
     def count_gone(self, reason: GoneReason, blocks: int) -> None:
         name = f"{reason}_blocks"
@@ -91,7 +91,7 @@ class Counters:
 
 @dataclass(slots=True, eq=False)
 class Purge:
-    """A purge under way: what it has freed so far, and how many sequences still use pages from before."""
+    """A purge in progress: what it has freed so far, and how many sequences still use pages from before."""
 
     namespace: str
     epoch: int
@@ -103,16 +103,16 @@ class Purge:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Hold:
-    """What one sequence holds of the index: the chain from its root to `depth`, whose last run is `anchor`."""
+    """A sequence's lease of the index: the chain from its root to `depth`, whose last run is `anchor`."""
 
     namespace: "Namespace"
     kv_format: str
     cap_seconds: float
-    tree: Tree | None = None  # None: nothing of it is matched or kept
+    tree: Tree | None = None  # None: none of its blocks is matched or cached
     anchor: Run | None = None
     depth: int = 0
-    keeps: bool = True  # False: what it fills is not added to the index
-    purge: Purge | None = None  # its pages are zeroed when it lets go, and counted there
+    keeps: bool = True  # False: the blocks it fills are not added to the index
+    purge: Purge | None = None  # when the lease ends, its pages are zeroed and counted in this purge
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -135,7 +135,7 @@ class Namespace:
     holds: set[Hold] = field(default_factory=set)
     counters: Counters = field(default_factory=Counters)
     indexed_blocks: int = 0
-    runs: int = 0  # that are not hollow
+    runs: int = 0  # not hollow
 
     def add_tree(self, tree: Tree) -> None:
         self.trees[tree.root] = tree
@@ -158,7 +158,7 @@ class Books:
         self.tiers = [Tier(level, TIERS[level], storage, self.operations) for level, storage in enumerate(storages)]
         self.namespaces: dict[str, Namespace] = {}
         self.appointments: Appointments[Namespace] = Appointments()
-        self.loose: dict[int, int] = {}  # device pages in no index that several tables name: how many do
+        self.loose: dict[int, int] = {}  # device pages in no index that several block tables name → number of tables
         self.ledger = Ledger(most_pairs=limits.ledger_pairs)
         self.purges: list[Purge] = []
         self.events = EventLog(
@@ -188,7 +188,7 @@ class Books:
         return self._stamp
 
     def split(self, run: Run, blocks: int) -> Run:
-        """`split_run`, with the new run's copies beside the old one's in every list, and their pages told."""
+        """Call `split_run`, insert the new run's copies next to the old ones in each list, and assign their pages."""
         upper = split_run(run, blocks)
         namespace = self.namespaces[run.tree.namespace]
         for tier, copy, cut in zip(self.tiers, run.copies, upper.copies, strict=True):
@@ -207,13 +207,13 @@ class Books:
         return upper
 
     def note_birth(self, namespace: Namespace, run: Run) -> None:
-        """The run's first block is as old as `created[0]` says."""
+        """Queue the run for expiry by age: its first block was created at `created[0]`."""
         namespace.by_age.add(run.created[0], run)
         namespace.by_age.tidy(namespace.runs)
         self.appointments.make(namespace, run.created[0] + namespace.policy.age_seconds())
 
     def await_end(self, namespace: Namespace, run: Run) -> None:
-        """The run's clocks were set anew: see to it that somebody looks when one runs out."""
+        """Schedule a check for when the run's TTL or request cap ends, after these were restarted."""
         policy = namespace.policy
         self.appointments.make(namespace, idle_ends(run, policy) if not run.holders else math.inf)
         if run.cap_seconds < math.inf:

@@ -1,6 +1,6 @@
-"""How blocks leave: displaced, demoted, expired, purged; and how pages that left the index while in use are let go.
+"""Removal of blocks: they are evicted, demoted, expired or purged. Pages that left the index in use are freed later.
 
-Every way out is written down where it belongs: ghosts and counters of the namespace, the ledger, the events.
+Each departure is recorded in the namespace's ghosts and counters, in the ledger and in the events.
 """
 
 from bisect import bisect_right
@@ -24,7 +24,7 @@ class Departures:
     def evict(
         self, tier: Tier, account: Account, copy: TierCopy, blocks: int, cause: Cause, asker: Account, *, now: float
     ) -> None:
-        """The last `blocks` of an idle run make room: to the tier below if their policy says so, or away."""
+        """Evict the last `blocks` of an idle run: demote them if the policy allows it, otherwise drop them."""
         books, run = self._books, copy.run
         namespace = books.namespaces[account.namespace]
         if blocks < len(run.digests):
@@ -43,10 +43,10 @@ class Departures:
         return partial(self.evict, now=now)
 
     def expire(self, namespace: Namespace, run: Run, now: float) -> int:
-        """What of a run has come to its end leaves the index. How many blocks that were."""
+        """Remove the expired part of a run from the index and return its number of blocks."""
         if run.is_hollow or run.pins or life_ends(run, namespace.policy) > now:
             return 0
-        if run.holders or idle_ends(run, namespace.policy) > now:  # so it is age, which the later blocks may not have
+        if run.holders or idle_ends(run, namespace.policy) > now:  # so its age has ended; later blocks may be younger
             seconds = age_ends(run, namespace.policy) - run.created[0]
             old = bisect_right(run.created, now, key=lambda created: created + seconds)
             if old < len(run.digests):
@@ -56,7 +56,7 @@ class Departures:
         return blocks
 
     def vacate(self, namespace: Namespace, run: Run, ghost: Ghost, *, zero: bool = False) -> None:
-        """A run leaves the index in all its tiers; those who use its pages keep them until they let go."""
+        """Remove a run from the index in all tiers. Sequences that use its pages keep them until they release them."""
         books = self._books
         levels = [level for level, copy in enumerate(run.copies) if copy]
         for level in levels:
@@ -70,7 +70,7 @@ class Departures:
             self.tidy(namespace, forgotten)
 
     def lose(self, namespace: Namespace, run: Run, page: int, now: float) -> None:
-        """A page of the run holds something else than it should: out of every tier with its block and all below it."""
+        """Remove a block whose page has wrong content, and all blocks below it, from every tier."""
         copy = run.copies[DEVICE]
         assert copy
         if sound := copy.pages.index(page):
@@ -81,14 +81,14 @@ class Departures:
             self.vacate(namespace, lost, ghost)
 
     def tidy(self, namespace: Namespace, run: Run) -> None:
-        """Take away structure that leads nowhere, and the tree when nothing is left of it."""
+        """Remove structure that leads nowhere, and the tree when it is empty."""
         tree = run.tree
         prune(run)
         if not tree.top.children and not tree.pins and namespace.trees.get(tree.root) is tree:
             namespace.drop_tree(tree)
 
     def rest(self, namespace: Namespace, run: Run, at: float, stamp: int) -> None:
-        """Nobody uses the run any more: from now on it ages, and may be evicted."""
+        """Make a run idle that no sequence uses any more: from now on it ages and can be evicted."""
         run.released, run.stamp = at, stamp
         for tier, copy in zip(self._books.tiers, run.copies, strict=True):
             if copy and not copy.is_listed:
@@ -101,13 +101,13 @@ class Departures:
             self._books.await_end(namespace, run)
 
     def keep_within_limit(self, namespace: Namespace, now: float) -> None:
-        """What is idle above a limit goes: after the limit was lowered, and when what is above it becomes idle."""
+        """Evict idle blocks above a limit: after the limit was lowered, and when blocks above it become idle."""
         for tier, account in zip(self._books.tiers, namespace.accounts, strict=True):
             if account.over_limit_bytes:
                 tier.enforce_limit(account, self.evictor(now))
 
     def retire(self, namespace: Namespace, tree: Tree, purge: Purge) -> None:
-        """All of a tree at once, and for good: nothing of it matches from here on, nothing of it is remembered."""
+        """Remove a whole tree permanently: nothing in it can match any more, and no ghost of it remains."""
         self._books.events.publish("cleared", tree.top, Digests(), tier=DEVICE)
         for run in tree.runs():
             if run.is_hollow:
@@ -124,7 +124,7 @@ class Departures:
     def let_go_pages(
         self, namespace: Namespace, kv_format: str, pages: Sequence[int], purge: Purge | None, *, zero: bool = False
     ) -> None:
-        """One table less names these pages, which are in no index. Those nobody names any more are free."""
+        """Remove one table's reference to these unindexed pages. Free those that no table names any more."""
         device = self._books.device
         free = self._unnamed(pages)
         if not free:
@@ -161,7 +161,7 @@ class Departures:
         )
 
     def _demote(self, namespace: Namespace, tier: Tier, run: Run, asker: Account, cause: Cause, now: float) -> None:
-        """To the tier below, if that can make room. Where it cannot for all, the blocks nearer to the root go there."""
+        """Move a run to the tier below, if that can make room. Of a partial fit, the blocks nearest the root move."""
         below = self._books.tiers[tier.level + 1]
         account = namespace.accounts[below.level]
         pages, refused = self._room_below(account, below, run, now)
@@ -175,7 +175,7 @@ class Departures:
             self.vacate(namespace, run, Ghost(reason, by.namespace, now))
 
     def _room_below(self, account: Account, below: Tier, run: Run, now: float) -> tuple[list[int], Refused | None]:
-        """Pages for as many of the run's blocks as can be had, a step at a time, so that nobody is charged for more."""
+        """Take pages for as many of the run's blocks as fit, step by step, so that only those are charged."""
         kv_format, wanted = run.tree.kv_format, len(run.digests)
         step = below.pages_in_step(kv_format)
         pages: list[int] = []
@@ -215,7 +215,7 @@ class Departures:
         self._books.ledger.record(pair, blocks=blocks, size=size, demoted=is_kept, now=now)
 
     def _drop_copy(self, namespace: Namespace, tier: Tier, copy: TierCopy) -> None:
-        """An idle run goes on with its copy in another tier."""
+        """Drop an idle run's copy in one tier. It keeps its copy in another."""
         run, kv_format = copy.run, copy.run.tree.kv_format
         account = namespace.accounts[tier.level]
         account.remove(copy, tier.storage.page_bytes(kv_format))
@@ -223,13 +223,13 @@ class Departures:
         tier.give_back(account, kv_format, copy.pages)
         left = [(other, kept) for other, kept in zip(self._books.tiers, run.copies, strict=True) if kept]
         best, kept = left[0]
-        if tier.level < best.level:  # its shadow is all there is now
+        if tier.level < best.level:  # its shadow is now its only copy
             account, page_bytes = namespace.accounts[best.level], best.storage.page_bytes(kv_format)
             account.remove(kept, page_bytes)
             account.add_idle(kept, page_bytes)
 
     def _give_up(self, namespace: Namespace, run: Run, *, zero: bool) -> int:
-        """Every copy of a run: freed, or left to the tables that name its pages. How many bytes were freed."""
+        """Give up a run's copies: free their pages, or leave them to block tables. Return the freed bytes."""
         books, kv_format, freed_bytes = self._books, run.tree.kv_format, 0
         for tier, copy in zip(books.tiers, run.copies, strict=True):
             if not copy:

@@ -1,10 +1,10 @@
-"""What a caller of the cache can break: each error names field and value. What only we can break is an assert."""
+"""Errors that a caller of the cache can cause; each names the field and the value. Internal mistakes are asserts."""
 
 from engine_agent.cache.words import sizes_apart
 
 
 class CacheError(Exception):
-    """The root of this package's errors."""
+    """Root of this package's errors."""
 
     def __init__(self, field: str, value: object, message: str) -> None:
         self.field = field
@@ -14,7 +14,7 @@ class CacheError(Exception):
 
 
 class InvalidValue(CacheError):
-    """A value that no pool, policy or request could have: the wrong type, or out of its range."""
+    """A value that no pool, policy or request can have: the wrong type, or out of range."""
 
     def __init__(self, field: str, value: object, wanted: str) -> None:
         super().__init__(field, value, f"expected {wanted}, found {value!r}")
@@ -31,7 +31,7 @@ class UnknownNamespace(CacheError):
 
 
 class NeverFits(CacheError):
-    """More than this pool, or this namespace's limit, could ever give: waiting would not help."""
+    """A request needs more than this pool, or its namespace's limit, can ever provide. Waiting would not help."""
 
     def __init__(self, field: str, *, wanted_bytes: int, most_bytes: int, what: str = "the pool") -> None:
         self.wanted_bytes = wanted_bytes
@@ -46,7 +46,7 @@ class ClockWentBack(CacheError):
 
 
 class ClockStandsStill(CacheError):
-    """Nothing can expire by a clock that does not move (or is no number)."""
+    """The clock does not move (or is not a number), so nothing can expire."""
 
     def __init__(self, found_seconds: float, *, steps: int) -> None:
         super().__init__("clock", found_seconds, f"the clock has said {found_seconds} for {steps} steps")
@@ -71,7 +71,7 @@ class SequenceReleased(CacheError):
 
 
 class WaitingRoomFull(CacheError):
-    """As many requests wait as may: somebody must leave before another can."""
+    """The waiting room is full: a request must leave before another can wait."""
 
     def __init__(self, waiting: int) -> None:
         super().__init__("waiting", waiting, f"{waiting} requests wait already, which is all that may")

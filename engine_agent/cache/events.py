@@ -1,9 +1,9 @@
-"""What happened to the index, in order: for a gateway that wants to know which agent holds which prefix.
+"""Changes of the index, in order, for a gateway that wants to know which agent has which prefix cached.
 
-Every event has a number, and the log a boot id, so a consumer knows what it missed. It asks for what came after its
-last number; when that is no longer kept, or the boot is another, it takes a snapshot and goes on from there. A consumer
-that does so holds exactly the index: under each root, which digests are in which tier. Events carry digests, never
-tokens.
+Every event has a number, and the log has a boot id, so a consumer knows what it missed. It asks for the events after
+its last number. When those are no longer available, or the boot id differs, it takes a snapshot and continues from
+there. Such a consumer has an exact copy of the index: under each root, which digests are in which tier. Events carry
+digests, never tokens.
 """
 
 from collections import deque
@@ -20,9 +20,11 @@ Kind = Literal["stored", "removed", "demoted", "loaded", "cleared"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`stored`, `loaded`: now in `tier`. `removed`: no longer in it, and `is_gone` where no other tier has them either.
-    `demoted`: from the tier above into `tier`. `cleared`: nothing is left under `root`, in any tier. `parent`: the
-    digest before the first, or the root.
+    """A change of some blocks.
+
+    `stored`, `loaded`: now in `tier`. `removed`: no longer in `tier`; `is_gone` when no other tier has the blocks
+    either. `demoted`: from the tier above into `tier`. `cleared`: nothing is left under `root` in any tier. `parent`:
+    the digest before the first, or the root.
     """
 
     number: int
@@ -38,7 +40,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Everything after the number asked for."""
+    """All events after the requested number."""
 
     boot: str
     events: tuple[Event, ...]
@@ -46,15 +48,15 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What was asked for is gone: take a snapshot."""
+    """The requested events are no longer available: take a snapshot."""
 
     boot: str
-    oldest: int  # the first number still kept
+    oldest: int  # the first number still available
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One run of the index as a snapshot shows it."""
+    """One run of the index in a snapshot."""
 
     namespace: str
     kv_format: str
@@ -74,7 +76,7 @@ class IndexSnapshot:
 
 
 class EventLog:
-    """The latest events, as many as together hold `most_digests`."""
+    """The latest events, up to `most_digests` digests in total."""
 
     def __init__(
         self, *, boot: str, most_digests: int, tiers: Sequence[str], trees: Callable[[], Iterable[Tree]]
@@ -88,7 +90,7 @@ class EventLog:
         self._trees = trees
 
     def publish(self, kind: Kind, run: Run, digests: Digests, *, tier: int, is_gone: bool = False) -> None:
-        """About the last `len(digests)` blocks of `run`, or about all of its tree."""
+        """Record an event about the last `len(digests)` blocks of `run`, or about its whole tree."""
         before = run.end - len(digests) - run.start
         self.number += 1
         tree = run.tree
@@ -100,7 +102,7 @@ class EventLog:
         oldest = self._kept[0].number if self._kept else self.number + 1
         if boot != self.boot or not oldest - 1 <= number <= self.number:
             return Gap(self.boot, oldest)
-        newest = list(islice(reversed(self._kept), self.number - number))  # who follows has seen all but the last few
+        newest = list(islice(reversed(self._kept), self.number - number))  # a consumer that keeps up lacks only a few
         return Replay(self.boot, tuple(reversed(newest)))
 
     def snapshot(self) -> IndexSnapshot:

@@ -1,8 +1,9 @@
-"""Whose block goes first: idle lists, which keep one namespace's order, and the share heap, which weighs namespaces.
+"""The order of eviction: idle lists order the blocks of one namespace, the share heap orders the namespaces.
 
-In a namespace the block goes that was released longest ago, the deepest of a chain before those above it. Between
-namespaces the one goes that holds most above its reservation for its weight; among those that are about equal in that,
-again the block that was released longest ago. Neither looks at more than a few entries, however large the pool is.
+In a namespace, the block released longest ago is evicted first, and the deepest block of a chain before those above it.
+Between namespaces, the one with the most memory above its reservation, for its weight, is evicted first; among those
+that are about equal, again the block released longest ago. Both look at only a few entries, whatever the size of the
+pool.
 """
 
 import heapq
@@ -13,7 +14,7 @@ from engine_agent.cache.index import TierCopy
 
 
 class IdleList:
-    """Copies nobody uses, oldest first: a ring of links through the copies themselves."""
+    """Copies that no sequence uses, oldest first: a ring of links through the copies themselves."""
 
     __slots__ = ("_ring",)
 
@@ -28,7 +29,7 @@ class IdleList:
         link_before(copy, self._ring)
 
     def add_back(self, copy: TierCopy) -> None:
-        """To the place its run's last release gives it: for a use that did not come about."""
+        """Insert a copy in the order of its run's last release, after a planned use did not happen."""
         newer = self._ring
         while (other := newer.older) is not self._ring and _order(other) > _order(copy):
             newer = other
@@ -42,7 +43,7 @@ class IdleList:
 
 
 def link_before(copy: TierCopy, newer: TierCopy) -> None:
-    """Make it the next older one to `newer`, in whichever list that is."""
+    """Insert the copy as the next older one to `newer`, in the list that `newer` is in."""
     assert not copy.is_listed
     older = newer.older
     copy.older, copy.newer = older, newer
@@ -51,7 +52,7 @@ def link_before(copy: TierCopy, newer: TierCopy) -> None:
 
 
 def unlink(copy: TierCopy) -> None:
-    """Out of whichever list it is in."""
+    """Remove the copy from the list it is in."""
     assert copy.is_listed
     copy.older.newer, copy.newer.older = copy.newer, copy.older
     copy.older = copy.newer = copy
@@ -59,7 +60,7 @@ def unlink(copy: TierCopy) -> None:
 
 
 class _Sentinel(TierCopy):
-    """Where a ring begins and ends."""
+    """Marks the beginning and the end of a ring."""
 
     __slots__ = ()
 
@@ -73,7 +74,7 @@ def _order(copy: TierCopy) -> tuple[int, int]:
 
 
 class Shareholder(Protocol):
-    """What the heap weighs."""
+    """An account that the heap can rank."""
 
     @property
     def serial(self) -> int: ...
@@ -82,14 +83,14 @@ class Shareholder(Protocol):
     def evictable_bytes(self) -> int: ...
 
     def steps(self, less_bytes: int = 0) -> int:
-        """How far above its reservation it is for its weight, in steps, were it `less_bytes` less."""
+        """Return how many steps the account would be above its reservation, for its weight, with `less_bytes` less."""
 
     def oldest_stamp(self) -> int:
-        """When what it would lose next was last released."""
+        """Return when the block that it would lose next was last released."""
 
 
 S = TypeVar("S", bound=Shareholder)
-Rank = tuple[int, int]  # steps, downwards; stamp of what would go next: the smallest rank gives first
+Rank = tuple[int, int]  # (negative steps, stamp of the next block to evict): the smallest rank is evicted first
 
 
 def rank_of(holder: Shareholder, less_bytes: int = 0) -> Rank:
@@ -97,17 +98,17 @@ def rank_of(holder: Shareholder, less_bytes: int = 0) -> Rank:
 
 
 class ShareHeap(Generic[S]):
-    """Shareholders by rank. One that moved forward is pushed anew at once, one that fell back is put right when it
-    comes up.
+    """Shareholders by rank. A rank that moves forward is pushed again at once; one that falls back is fixed when
+    popped.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[Rank, int]] = []
-        self._listed: dict[int, Rank] = {}  # serial → the rank it is in the heap with; other entries are stale
+        self._listed: dict[int, Rank] = {}  # serial → its rank in the heap; other entries are stale
         self._holders: dict[int, S] = {}
 
     def changed(self, holder: S, *, got_older: bool = False) -> None:
-        """`got_older`: what it would lose next may have been released before what it would have lost until now."""
+        """Update a shareholder's rank. `got_older`: its next block to evict may be an earlier released one."""
         if holder.evictable_bytes <= 0:
             return
         listed = self._listed.get(holder.serial)
@@ -119,7 +120,7 @@ class ShareHeap(Generic[S]):
         self._holders.pop(holder.serial, None)
 
     def first_two(self) -> tuple[S | None, S | None]:
-        """The one that gives first of those that have something to give, and the next."""
+        """Return the shareholder that is evicted from first, and the next one."""
         first = self._first()
         if first is None:
             return None, None
@@ -154,7 +155,7 @@ class ShareHeap(Generic[S]):
 
 
 def blocks_in_turn(victim: Shareholder, runner_up: Shareholder | None, *, page_bytes: int, most: int) -> int:
-    """How many blocks of one run the victim gives, one at a time, before it is the runner-up's turn: 1 to `most`."""
+    """Return how many blocks of one run, 1 to `most`, the victim loses before the runner-up ranks first."""
     if runner_up is None:
         return most
     bound, stamp = rank_of(runner_up), victim.oldest_stamp()

@@ -1,9 +1,9 @@
-"""When blocks stop being: two clocks for each run, and who is due next, found without looking at the pool.
+"""Expiry: two clocks for each run, and queues that find the next due run without a scan of the pool.
 
 Sliding: an idle run ends `ttl_seconds` after its last release, and any run `max_age_seconds` after its creation.
-Absolute: `ttl_seconds` after creation, used or not. A request's own TTL caps either for the runs it created. Nothing
-stores a deadline that a policy could change: runs are kept in the order of release and of creation, and a deadline is
-that time and what the policy says now. So a new policy holds for the blocks already there, at no cost.
+Absolute: `ttl_seconds` after creation, used or not. A request's own TTL caps both for the runs it created. No deadline
+is stored that a policy could change: runs are sorted by release and by creation, and a deadline is computed from that
+time and the current policy. So a new policy applies to existing blocks at no cost.
 """
 
 import heapq
@@ -17,7 +17,7 @@ from engine_agent.cache.policy import NamespacePolicy
 
 
 class SteadyClock:
-    """A clock that may be trusted: it goes on, and never back."""
+    """A checked clock: raises if the time goes back or stands still."""
 
     def __init__(self, read: Callable[[], float], *, still_readings: int) -> None:
         self._read = read
@@ -43,34 +43,34 @@ class SteadyClock:
 
 
 def life_ends(run: Run, policy: NamespacePolicy) -> float:
-    """When the run stops matching if nothing else happens to it. A pinned run lasts."""
+    """Return when the run stops matching if nothing else happens to it. A pinned run does not expire."""
     if run.pins:
         return math.inf
     return min(age_ends(run, policy), math.inf if run.holders else idle_ends(run, policy))
 
 
 def age_ends(run: Run, policy: NamespacePolicy) -> float:
-    """By its first block, which is its oldest; without that one the others cannot match either."""
+    """Return when the maximum age ends the run: that of its first block, the oldest, which the others need to match."""
     seconds = policy.age_seconds()
     return run.created[0] + (min(seconds, run.cap_seconds) if policy.ttl_mode == "absolute" else seconds)
 
 
 def idle_ends(run: Run, policy: NamespacePolicy) -> float:
-    """For a run that nobody uses."""
+    """Return when the sliding TTL ends a run that no sequence uses."""
     return run.released + min(policy.idle_seconds(), run.cap_seconds) if policy.ttl_mode == "sliding" else math.inf
 
 
 def cap_ends(run: Run, policy: NamespacePolicy) -> float:
-    """When the request's own TTL ends what it created; infinity while that clock does not run."""
+    """Return when the request's own TTL ends the run it created; infinity while that clock does not run."""
     if policy.ttl_mode == "absolute":
         return run.created[0] + run.cap_seconds
     return math.inf if run.holders else run.released + run.cap_seconds
 
 
 class ByTime:
-    """Runs of a namespace, each at most once, by when to look at it: never later than its end, perhaps earlier.
+    """Runs of a namespace, each at most once, by the time of their next check, which is never later than their end.
 
-    Who takes one out either ends it or puts it back with the time that is true then.
+    The caller that takes a run out either ends it or puts it back with its updated time.
     """
 
     __slots__ = ("_count", "_heap", "_noted")
@@ -78,7 +78,7 @@ class ByTime:
     def __init__(self, noted: Literal["age_entry", "cap_entry"]) -> None:
         self._heap: list[tuple[float, int, Run]] = []
         self._count = 0
-        self._noted = noted  # where a run says with which time it is here
+        self._noted = noted  # the attribute of a run that holds its time in this queue
 
     def add(self, at: float, run: Run) -> None:
         if at < getattr(run, self._noted):
@@ -90,7 +90,7 @@ class ByTime:
         return self._heap[0][0] if self._heap else math.inf
 
     def take_first(self) -> Run | None:
-        """The run at the front; none where that entry was void."""
+        """Return the first run, or None if its entry is out of date."""
         at, _, run = heapq.heappop(self._heap)
         if getattr(run, self._noted) != at:
             return None
@@ -101,7 +101,7 @@ class ByTime:
         return len(self._heap)
 
     def tidy(self, runs: int) -> None:
-        """Runs that went early leave entries behind. Once those are most of it, they go."""
+        """Drop out-of-date entries, which runs that ended early leave behind, once they are the majority."""
         if len(self._heap) > 2 * runs + 64:
             kept = []
             for entry in self._heap:
@@ -118,16 +118,16 @@ class ByTime:
 
 
 class Due(Protocol):
-    """Somebody who has something to do at a time."""
+    """An object with a timer."""
 
-    due_at: float  # the one appointment that counts; math.inf: none
+    due_at: float  # the one timer that counts; math.inf: none
 
 
 D = TypeVar("D", bound=Due)
 
 
 class Appointments(Generic[D]):
-    """Whose turn it is next. An appointment is moved forward by making a second one; the later one is then void."""
+    """Timers, earliest first. To move a timer forward, set a second one; the later one is then void."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, D]] = []
@@ -150,7 +150,7 @@ class Appointments(Generic[D]):
         return len(self._heap)
 
     def take_due(self, now: float) -> D | None:
-        """One whose time has come. It makes its next appointment itself."""
+        """Return an object whose timer is due, or None. The object sets its next timer itself."""
         found = None
         while self._heap and found is None and self._heap[0][0] <= now:
             at, _, who = heapq.heappop(self._heap)

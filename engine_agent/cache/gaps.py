@@ -1,31 +1,33 @@
 """Reuse gaps: how long a namespace's blocks wait for their next use, and how many other blocks are used meanwhile.
 
-Enough of both is kept to say what another TTL or limit would do to the hit ratio; the traffic itself is not kept.
-Expiry and eviction live elsewhere. Here the cache is an idea: blocks are used at the moment of admission, and memory is
-least recently used first, leaf first.
+The record is enough to compute what another TTL or limit would do to the hit ratio; it does not contain the traffic
+itself. This module models a cache and does not expire or evict: blocks are used at the moment of admission, and the
+model evicts the least recently used block first, leaves first.
 
-What is exact. Under a sliding TTL and a limit a block is hit iff its gap is shorter than the TTL and fewer than `limit`
-other blocks were used since: whatever was used since expires later and is evicted later. So one sparse histogram over
-(gap, distance) answers both at once, and its edges are the TTLs that people choose.
+**Exactness.** Under a sliding TTL and a limit, a block is hit iff its gap is shorter than the TTL and fewer than
+`limit` other blocks were used since: blocks used since then expire later and are evicted later. So one sparse histogram
+over (gap, distance) covers both, and its edges are the TTLs that people choose.
 
-What makes it small. Blocks that were used together are one *run* with one last use: a conversation is one run however
-long it gets, the head it shares with others is another. A run is found again by its *marks*, the digests at a few
-depths of the chain (powers of four, and more where much hangs on where chains part), and where it ended by *prints* of
-a few of its last blocks.
+**Size.** Blocks that were used together are one *run* with one last use: a conversation is one run of any length, and
+the head it shares with others is another. A run is found by its *marks*, the digests at a few depths of the chain
+(powers of four, plus more where many blocks depend on where chains part). Its end is found by *prints*, prefixes of the
+digests of a few of its last blocks.
 
-Absolute TTLs couple the blocks of a chain, for all after the first miss are made anew. So a run carries when it was
-made under each of a few ages; between those, the loss against the sliding TTL of the same length is interpolated. Its
-first block speaks for a run: within one, creation times grow with depth. With a limit or a shorter sliding TTL on top,
-what an age would cost is lost only where every gap within that age was survived; gaps are taken as independent.
+**Absolute TTLs** couple the blocks of a chain, since all blocks after the first miss are recomputed. So a run records
+when it was created under each of a few ages; between those ages, the loss against the sliding TTL of the same length is
+interpolated. A run is represented by its first block, because creation times rise with depth. With a limit or a shorter
+sliding TTL on top, an age costs hits only where every gap within that age was survived; gaps are treated as
+independent.
 
-What bounds it. Past about `max_samples` runs the record is thinned: a run stays with a chance that grows with its
-blocks and falls with what was used since, and counts 1 / chance from then on (Horvitz and Thompson). So every octave of
-distance keeps as many runs, hot heads always stay, and luck has no part: survivors are taken at even steps. What comes
-back after it was dropped looks new, which flatters absolute TTLs longer than what the record holds unthinned.
+**Bounds.** Past about `max_samples` runs the record is thinned: a run stays with a chance that rises with its blocks
+and falls with the blocks used since, and counts 1 / chance from then on (Horvitz and Thompson). So every octave of
+distance keeps equally many runs, hot heads always stay, and no randomness is involved: survivors are taken at even
+steps. A block that returns after it was dropped looks new, which flatters absolute TTLs longer than the unthinned part
+of the record.
 
-What it costs. Memory is under 1 KB when fresh, about 1 KB more for each conversation, and at most 1 KB × max_samples
-for all of them; the histogram has a few hundred cells of 110 bytes in practice, and 6,300 by construction. To observe
-looks at no more than 45 digests, however long the prompt is.
+**Cost.** Memory is under 1 KB at first, about 1 KB more for each conversation, and at most 1 KB × max_samples in total;
+the histogram has a few hundred cells of 110 bytes in practice, and at most 6,300. An observation looks at no more than
+45 digests, whatever the length of the prompt.
 """
 
 from array import array
@@ -40,7 +42,7 @@ from engine_agent.cache.policy import LONGEST_TTL_SECONDS
 from engine_agent.contracts.policy_fields import TtlMode
 
 HALF_LIFE_SECONDS: Final = 86_400.0
-HORIZON_SECONDS: Final = float(LONGEST_TTL_SECONDS)  # what was not used for longer is forgotten
+HORIZON_SECONDS: Final = float(LONGEST_TTL_SECONDS)  # runs that were not used for longer are forgotten
 DEPTHS: Final[Sequence[int]] = (0, *(4**n for n in range(10)))
 
 _HOUR, _DAY = 3_600.0, 86_400.0
@@ -61,35 +63,35 @@ _AGES = (30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, _HOUR, 6 * _HOUR, _DAY, HORIZ
 _EVERY_AGE = range(len(_AGES))
 
 _MAX_DEPTHS = 32
-_WORTH_A_MARK = 0.004  # of all blocks may hang on where between two marks chains part
-_SURE = 1 / 64  # what a parting counts of which nothing is unsure, for its mark to be kept
+_WORTH_A_MARK = 0.004  # the share of all blocks that must depend on where two chains part before another mark is added
+_SURE = 1 / 64  # the least that each parting adds, even a certain one, so that its mark stays
 _BACK, _PRINT = (1, 2, 4, 8, 16, 32), 8
 _RUN_COST = 4  # in marks
-_FULL, _THINNED = 0.9, 0.6  # of the cost allowed
+_FULL, _THINNED = 0.9, 0.6  # as shares of the allowed cost
 _MIN_SLOTS = 64
 _CHUNK_BITS = 6
-_TRACE = 1e-3  # of a block: not worth an entry
+_TRACE = 1e-3  # blocks; smaller amounts get no entry
 
 
 class _Run:
-    """Blocks start … end of one chain that were last used together. Its marks point to it, it does not know them."""
+    """Blocks start … end of one chain that were last used together. Marks point to the run; it has no link back."""
 
     __slots__ = ("born", "born_by_age", "chance", "dies", "end", "is_shared", "last_use", "slot", "start", "tail")
 
     def __init__(self, start: int, end: int, *, slot: int, now: float) -> None:
         self.start = start
         self.end = end
-        self.tail = b""  # begins of digests at the `_BACK` from its end; empty where its end was estimated
-        self.is_shared = False  # chains part at its end, so what follows it is another run
+        self.tail = b""  # prefixes of the digests at `_BACK` from its end; empty where its end was estimated
+        self.is_shared = False  # chains part at its end, so the blocks after it are another run
         self.slot = slot
         self.last_use = now
-        self.chance = 1.0  # of still being here since the last use: it stands for 1 / chance such runs
+        self.chance = 1.0  # probability of having stayed since the last use: the run stands for 1 / chance such runs
         self.born = now
-        self.born_by_age: list[float] | None = None  # made anew since then under some of the candidate ages
-        self.dies = now + _AGES[0]  # under the first of them
+        self.born_by_age: list[float] | None = None  # creation time by candidate age, if recomputed since
+        self.dies = now + _AGES[0]  # the earliest expiry under any candidate age
 
     def split(self, stop: int) -> "_Run":
-        """The part above `stop` as a run of its own, which others share."""
+        """Split off the part above `stop`, which several chains share, and return it."""
         head = _Run(min(self.start, stop), stop, slot=self.slot, now=self.last_use)
         head.is_shared, head.chance = True, self.chance
         head.born, head.born_by_age, head.dies = self.born, self.born_by_age, self.dies
@@ -97,7 +99,7 @@ class _Run:
         return head
 
     def still(self) -> "_Run":
-        """As it is now, as far as it says how long blocks are kept."""
+        """Return a copy with only the fields that `resident_blocks` needs."""
         twin = _Run(self.start, self.end, slot=self.slot, now=self.last_use)
         twin.chance = self.chance
         return twin
@@ -109,7 +111,7 @@ class _Run:
         return all(abs(one - two) <= age / 16 for one, two, age in zip(self.made(), other.made(), _AGES, strict=True))
 
     def renew(self, alive: Sequence[int], now: float) -> list[int]:
-        """Under which of these ages it is alive. Under all others it is made anew."""
+        """Return under which of these ages the run is alive. Under all others it counts as recomputed now."""
         before = self.made()
         self.born_by_age = after = [now] * len(_AGES)
         still = [which for which in alive if now - before[which] < _AGES[which]]
@@ -120,7 +122,7 @@ class _Run:
 
 
 class _Recency:
-    """How many blocks were last used by each request, the oldest first, with quick sums over the newest."""
+    """The number of blocks last used by each request, the oldest first, with fast sums over the newest."""
 
     __slots__ = ("_chunks", "_slots")
 
@@ -138,7 +140,7 @@ class _Recency:
         self._chunks[-1] += blocks
 
     def take(self, slot: int, blocks: float) -> float:
-        """Blocks of this request are used again. How many were used after it?"""
+        """Remove blocks of this request, which are used again, and return how many blocks were used after it."""
         chunk = slot >> _CHUNK_BITS
         self._slots[slot] -= blocks
         self._chunks[chunk] -= blocks
@@ -147,7 +149,7 @@ class _Recency:
 
 
 class ReuseGaps:
-    """One namespace's record. `observe` every admitted request, then ask. Old traffic fades: see `decay`."""
+    """One namespace's record. Call `observe` for every admitted request, then query it. Old traffic fades (`decay`)."""
 
     __slots__ = (
         "_absolute",
@@ -183,25 +185,25 @@ class ReuseGaps:
         self._max_cost = 2 * _RUN_COST * max_samples
         self._half_life = half_life_seconds
         self._first_depths = self._depths = tuple(depths)
-        self._parted: dict[int, float] = {}  # depth of a mark → blocks before the next one of whose use we were unsure
+        self._parted: dict[int, float] = {}  # depth of a mark → blocks before the next mark of uncertain use
         self._runs: dict[bytes, _Run] = {}  # by mark
-        self._run_count = 0  # no fewer than there are; those that lost all their marks are found out when tidying
+        self._run_count = 0  # an upper bound; `_tidy` finds the runs that lost all their marks
         self._recency = _Recency()
         self._slot_limit = _MIN_SLOTS
-        self._due = 0.5  # of the next run that stays when thinning
+        self._due = 0.5  # the fraction carried over to the next run when thinning
         self._histogram: dict[int, float] = {}  # bin of gap, bin of distance → blocks used again
         self._whatever_age = 0.0  # blocks used again while alive under every candidate age
-        self._absolute: array[float] | None = None  # and under each, where not under all
+        self._absolute: array[float] | None = None  # likewise for each age, for blocks not alive under all of them
         self._blocks = 0.0
         self._prompt_tokens = 0.0
         self._seconds = 0.0
         self._halves_at = -inf
         self._until = -inf
 
-    # What is told
+    # Recording
 
     def observe(self, digests: Sequence[bytes], prompt_tokens: int, now: float) -> None:
-        """A request was admitted: the digests of its matchable full blocks, in the order of the chain."""
+        """Record an admitted request, given the digests of its matchable full blocks in the order of the chain."""
         if now >= self._halves_at:
             self.decay(now)
         self._until = max(now, self._until)
@@ -214,9 +216,9 @@ class ReuseGaps:
                 self._tidy(now)
 
     def decay(self, now: float) -> None:
-        """Halve all counts once per half-life, so that they speak of the last days; forget what is past the horizon.
+        """Halve all counts once per half-life, so that they describe the last days, and forget runs past the horizon.
 
-        `observe` does so by itself. Called from outside it frees the memory of a namespace whose traffic has ended.
+        `observe` calls this itself. A separate call frees the memory of a namespace that has no traffic any more.
         """
         if self._halves_at == -inf:
             self._halves_at = now + self._half_life
@@ -235,10 +237,10 @@ class ReuseGaps:
         self._parted = {depth: kept for depth, unsure in self._parted.items() if (kept := unsure * keep) > _TRACE}
         self._tidy(now)
 
-    # What is asked
+    # Queries
 
     def still(self) -> "ReuseGaps":
-        """As it is now, to be asked beside the thread that observes. Nothing more can be told to it."""
+        """Return a copy that another thread can query. It cannot record anything more."""
         twin = ReuseGaps(block_tokens=self.block_tokens, half_life_seconds=self._half_life)
         twin._histogram, twin._absolute = dict(self._histogram), self._absolute and self._absolute[:]
         twin._whatever_age, twin._blocks, twin._prompt_tokens = self._whatever_age, self._blocks, self._prompt_tokens
@@ -248,7 +250,7 @@ class ReuseGaps:
 
     @property
     def prompt_tokens(self) -> float:
-        """That are remembered: old ones fade."""
+        """Return the prompt tokens in the record. Old ones fade."""
         return self._prompt_tokens
 
     def hit_ratio(
@@ -259,7 +261,7 @@ class ReuseGaps:
         max_age_seconds: float | None = None,
         limit_blocks: int | None = None,
     ) -> float | None:
-        """Hit tokens over prompt tokens, had this been the policy. None when there is nothing to say."""
+        """Return hit tokens over prompt tokens under this policy, or None without traffic."""
         if self._prompt_tokens <= 0:
             return None
         ttl, age, limit = _bounds(ttl_seconds, ttl_mode, max_age_seconds, limit_blocks)
@@ -273,7 +275,7 @@ class ReuseGaps:
         max_age_seconds: float | None = None,
         limit_blocks: int | None = None,
     ) -> list[float | None]:
-        """`hit_ratio` at each of these TTLs."""
+        """Return `hit_ratio` at each of these TTLs."""
         return [
             self.hit_ratio(
                 ttl_seconds=ttl, ttl_mode=ttl_mode, max_age_seconds=max_age_seconds, limit_blocks=limit_blocks
@@ -289,9 +291,9 @@ class ReuseGaps:
         max_age_seconds: float | None = None,
         limit_blocks: int | None = None,
     ) -> float | None:
-        """How many blocks there would have been on average, if none were in flight. None while no time has passed.
+        """Return the average number of resident blocks if none were in flight, or None while no time has passed.
 
-        By Little's law: every use keeps a block until its next use, or for the TTL when that is sooner.
+        By Little's law: every use keeps a block until its next use, or for the TTL when that is shorter.
         """
         seconds = self._seconds + self._until - self._halves_at + self._half_life
         if not self._blocks or not seconds > 0:
@@ -310,11 +312,11 @@ class ReuseGaps:
         )
         mean = (area - to_come) / seconds
         if age <= ttl and area > 0:
-            mean *= min(1.0, life * (self._blocks - self._hits(ttl, age, inf)) / area)  # renewed by misses alone
+            mean *= min(1.0, life * (self._blocks - self._hits(ttl, age, inf)) / area)  # only misses renew it
         return min(limit, max(0.0, mean))
 
     def _hits(self, ttl: float, age: float, limit: float) -> float:
-        """In blocks. An age costs what it costs alone, times the chance that nothing else ended that life before."""
+        """Return hits in blocks. An age costs its own loss times the chance that nothing else ended a block earlier."""
         hits, mean_gap = self._hits_without_age(min(ttl, age), limit)
         if age == inf or not hits:
             return hits
@@ -324,7 +326,7 @@ class ReuseGaps:
         return float(max(0.0, hits - lost * (hits / alone) ** gaps_within_age))
 
     def _hits_without_age(self, ttl: float, limit: float) -> tuple[float, float]:
-        """Blocks, and the mean gap they waited for."""
+        """Return the hit blocks, and their mean gap."""
         by_gap, by_distance, edges = _shares(_GAPS, ttl), _shares(_DISTANCES, limit), (0.0, *_GAPS, HORIZON_SECONDS)
         hits = waited = 0.0
         for cell, blocks in self._histogram.items():
@@ -335,7 +337,7 @@ class ReuseGaps:
         return hits, waited / hits if hits else 0.0
 
     def _survival(self, age: float) -> float:
-        """What an absolute TTL leaves of the hits of a sliding one as long: as known, or by straight lines between."""
+        """Return the share of a sliding TTL's hits that an absolute TTL of the same length keeps, or interpolate it."""
         if self._absolute is None:
             return 1.0
         age = min(max(age, _AGES[0]), _AGES[-1])
@@ -351,10 +353,10 @@ class ReuseGaps:
         sliding, _ = self._hits_without_age(_AGES[which], inf)
         return min(1.0, (self._whatever_age + self._absolute[which]) / sliding) if sliding else 1.0
 
-    # How it is kept
+    # Bookkeeping
 
     def _follow(self, digests: Sequence[bytes], now: float) -> None:
-        """Use the runs of a chain again, from its head to where it leaves what is known; the rest is new."""
+        """Mark a chain's known runs as used again, from the head to where the chain parts; add the rest as new."""
         depths, length = self._depths, len(digests)
         marks = [digests[depth] for depth in depths[: bisect_left(depths, length)]]
         found = self._known(marks)
@@ -363,7 +365,7 @@ class ReuseGaps:
         last: _Run | None = None
         alive: Sequence[int] = _EVERY_AGE
         start = above = first = 0
-        while first < known and found[first].slot != slot:  # a mark may be out of place when depths were dropped
+        while first < known and found[first].slot != slot:  # a mark may be out of order after depths were dropped
             run = found[first]
             is_together, used_in = run.slot == used_in, run.slot
             after = known if found[-1] is run else first + 1
@@ -384,7 +386,7 @@ class ReuseGaps:
         self._recency.append(length)
 
     def _known(self, marks: Sequence[bytes]) -> list[_Run]:
-        """The runs of the first so many marks. Whoever has a mark has all above it, also new ones and dropped ones."""
+        """Return the runs of the leading known marks. A known mark implies all marks above it, even missing ones."""
         found = list(map(self._runs.get, marks))
         while found and found[-1] is None:
             found.pop()
@@ -393,7 +395,7 @@ class ReuseGaps:
         return cast("list[_Run]", found)
 
     def _fill(self, found: list[_Run | None], marks: Sequence[bytes]) -> None:
-        """A mark without a run belongs to the run above, if that goes so far, or else to the next one."""
+        """Assign each mark without a run to the run above, if that extends so far, or else to the next run."""
         for at, run in enumerate(found):
             if run is None:
                 above = found[at - 1] if at else None
@@ -402,12 +404,12 @@ class ReuseGaps:
                 found[at] = self._runs[marks[at]] = above
 
     def _parting(self, run: _Run, digests: Sequence[bytes], mark: int) -> int:
-        """Where a chain leaves its last known run: at its end, or somewhere before the next mark or print of it."""
+        """Return where a chain leaves its last known run: at the run's end, or before its next mark or print."""
         end, tail, surely, beyond = run.end, run.tail, self._depths[mark] + 1, len(digests)
         if tail and surely <= end <= beyond and digests[end - 1].startswith(tail[:_PRINT]):
             return end
         below = self._depths[mark + 1] if mark + 1 < len(self._depths) else max(end, beyond)
-        lost = min(end, below) - beyond  # where the chain ends before the run, what follows cannot be found again
+        lost = min(end, below) - beyond  # when the chain ends first, the run's later blocks cannot be found again
         beyond = min(beyond, below)
         for at in range(0, len(tail), _PRINT):
             depth = end - _BACK[at // _PRINT]
@@ -423,7 +425,7 @@ class ReuseGaps:
         return max(surely, (surely + min(beyond, end)) // 2)
 
     def _look_closer(self, mark: int, unsure: int) -> None:
-        """A chain parted between this mark and the next. When much hangs on where, there will be one more between."""
+        """Add a mark between this one and the next if many blocks depend on where chains part between them."""
         depth, below = [*self._depths, 0][mark : mark + 2]
         parted = self._parted[depth] = self._parted.get(depth, 0.0) + max(unsure, _SURE)
         if parted > _WORTH_A_MARK * self._blocks and below - depth > 1 and len(self._depths) < _MAX_DEPTHS:
@@ -431,7 +433,7 @@ class ReuseGaps:
             self._parted[depth] = 0.0
 
     def _cut(self, run: _Run, stop: int, marks: Sequence[bytes], after: int) -> _Run:
-        """The part above `stop`; these are its marks. What is below stays a run as long as it has marks itself."""
+        """Return the part of the run above `stop`, with these marks. The part below stays a run while it has marks."""
         if after == len(self._depths) or self._depths[after] >= run.end:
             run.tail = b""
             return run
@@ -441,7 +443,7 @@ class ReuseGaps:
         return head
 
     def _merge(self, head: _Run, run: _Run, marks: Sequence[bytes]) -> bool:
-        """Two shared runs, one below the other, that are used together and were made together are one."""
+        """Join two shared runs, one directly below the other, that were created together and are used together."""
         if not (head.is_shared and run.is_shared and run.is_as_old_as(head)):
             return False
         run.start, head.start = head.start, head.end
@@ -449,15 +451,15 @@ class ReuseGaps:
         return True
 
     def _drop_useless_depths(self) -> None:
-        """Those that were added, where chains no longer part on either side."""
+        """Drop added depths where chains no longer part on either side."""
         parted = [self._parted.get(depth, 0.0) for depth in self._depths]
         busy = {depth for depth, around in zip(self._depths[1:], pairwise(parted), strict=True) if any(around)}
         self._depths = tuple(depth for depth in self._depths if depth in busy or depth in self._first_depths)
 
     def _use(self, run: _Run, start: int, stop: int, alive: Sequence[int], now: float) -> Sequence[int]:
-        """Blocks start … stop of a chain, all of this run, are used again. The ages under which they were alive."""
+        """Use blocks start … stop of a chain, all of this run, again. Return the ages under which they were alive."""
         chance = run.chance
-        known_from = start if run.start <= start else min(run.start, stop)  # above it something was forgotten
+        known_from = start if run.start <= start else min(run.start, stop)  # the record forgot some blocks above it
         newer = self._recency.take(run.slot, (min(run.end, stop) - min(run.start, stop)) / chance)
         self._count(now - run.last_use, newer + known_from, stop - known_from, chance)
         blocks = (stop - known_from) / chance
@@ -472,7 +474,7 @@ class ReuseGaps:
     def _extend(
         self, run: _Run | None, start: int, digests: Sequence[bytes], marks: Sequence[bytes], now: float
     ) -> None:
-        """The rest of a chain is new: more of its last run, or a run of its own where that is shared."""
+        """Add the rest of a chain as new blocks: to its last run, or as a new run if that one is shared."""
         if run is None or run.is_shared:
             run = _Run(start, len(digests), slot=len(self._recency), now=now)
             self._run_count += 1
@@ -482,7 +484,7 @@ class ReuseGaps:
             self._runs[mark] = run
 
     def _count(self, gap: float, newer: float, blocks: float, chance: float) -> None:
-        """Blocks of one run are used again: the first behind `newer` others, the last behind the rest as well."""
+        """Count reused blocks of one run: the first at distance `newer`, each further one at a distance one greater."""
         row, column = bisect_right(_GAPS, gap) << 8, bisect_left(_DISTANCES, newer + 1)
         histogram = self._histogram
         while newer + blocks > (edge := _DISTANCES[column]):
@@ -497,11 +499,11 @@ class ReuseGaps:
             self._absolute[which] += blocks
 
     def _faded(self, then: float) -> float:
-        """What is left by now of what was counted then."""
+        """Return the share that remains now of a count made at `then`."""
         return min(1.0, exp2(-((self._halves_at - then) // self._half_life)))
 
     def _tidy(self, now: float) -> None:
-        """Forget runs past the horizon or without marks, thin the rest if there are too many, number slots anew."""
+        """Forget runs past the horizon or without marks, thin the rest if too many, and renumber the slots."""
         self._drop_useless_depths()
         runs = sorted(dict.fromkeys(self._runs.values()), key=attrgetter("slot"))
         kept = [run for run in runs if now - run.last_use <= HORIZON_SECONDS]
@@ -525,7 +527,7 @@ class ReuseGaps:
             self._recency.append(blocks)
 
     def _thin(self, runs: list[_Run], wanted: float) -> list[_Run]:
-        """Oldest first, as given. A run's claim is its share of all that was used since, itself included."""
+        """Thin the runs, oldest first as given. A run's claim is its share of its own and all later blocks."""
         weights = [(run.end - run.start) / run.chance for run in runs]
         claims = [weight / (newer or 1) for weight, newer in zip(weights[::-1], accumulate(weights[::-1]), strict=True)]
         factor = _factor(sorted(claims), wanted)
@@ -546,7 +548,7 @@ class ReuseGaps:
 
 
 def _factor(claims: list[float], wanted: float) -> float:
-    """What to multiply claims with, the least first, so that chances sum up to what is wanted, and none passes one."""
+    """Return the factor with which the ascending claims become chances of at most 1 that sum up to `wanted`."""
     sums = list(accumulate(claims))
     for surely in range(len(claims)):
         last = len(claims) - 1 - surely
@@ -559,7 +561,7 @@ def _factor(claims: list[float], wanted: float) -> float:
 def _bounds(
     ttl_seconds: float | None, ttl_mode: TtlMode, max_age_seconds: float | None, limit_blocks: int | None
 ) -> tuple[float, float, float]:
-    """(ttl since the last use, age, blocks), infinite where there is none."""
+    """Return (TTL since the last use, age, blocks), infinite where there is no bound."""
     ttl = inf if ttl_seconds is None else ttl_seconds
     age = inf if max_age_seconds is None else max_age_seconds
     limit = inf if limit_blocks is None else limit_blocks
@@ -567,6 +569,6 @@ def _bounds(
 
 
 def _shares(edges: Sequence[float], value: float) -> list[float]:
-    """How much of each bin is below a value, those beyond the last edge included."""
+    """Return the share of each bin that lies below a value, including the bin beyond the last edge."""
     inside = [min(1.0, max(0.0, (value - low) / (high - low))) for low, high in pairwise((0.0, *edges))]
     return [*inside, float(value == inf)]

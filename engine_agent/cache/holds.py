@@ -1,7 +1,7 @@
-"""What sequences do to the index: hold what they match, add what they fill, and let go.
+"""Leases: sequences lease the blocks they match in the index, add the blocks they fill, and release both.
 
-A sequence holds its chain from the root down, so whatever is above a block in use is in use. It pays for what it takes
-before it takes it, and an attempt that fails leaves everything as it was, down to who is evicted next.
+A sequence leases its chain from the root down, so all blocks above a block in use are in use. Its namespace is charged
+before pages are taken. A failed attempt restores everything, including the eviction order.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ class Holds:
         self._pinning = pinning
 
     def grab(self, hold: Hold, path: list[Run], depth: int, *, more_pages: int, now: float) -> list[int] | Refused:
-        """Hold the first `depth` blocks of a path and take `more_pages` besides: the pages of all, in order.
+        """Lease the first `depth` blocks of a path, take `more_pages`, and return all pages in order.
 
-        Runs that are in a lower tier only are loaded. Refused: nothing is held, taken or renewed.
+        Runs that exist only in a lower tier are loaded. On Refused, nothing is leased, taken or renewed.
         """
         books = self._books
         if path and depth < path[-1].end:
@@ -36,9 +36,9 @@ class Holds:
         for run in path:
             self._use(hold.namespace, run)
         taken = self.take(hold, needed, now)
-        if path:  # making room may have cut a run of it in two, where a part of its copy on the host went
+        if path:  # eviction may have split a run of it, where a part of its host copy was evicted
             path = path[-1].from_root()
-        if isinstance(taken, Refused):  # which happens to mixed formats alone
+        if isinstance(taken, Refused):  # only possible with mixed formats
             for run in reversed(path):
                 self._unuse(hold.namespace, run)
             return taken
@@ -57,26 +57,28 @@ class Holds:
         return pages + taken
 
     def _refusal(self, hold: Hold, path: list[Run], pages: int) -> Refused | None:
-        """Asked before the path is used, so that asking in vain costs little."""
+        """Return why the pages cannot be taken, before the path is leased, so that a failed attempt costs little."""
         device, page_bytes = self._books.device, self._books.device.storage.page_bytes(hold.kv_format)
         kept = sum(len(copy.pages) for run in path if (copy := run.copies[DEVICE]) and copy.is_listed)
         return device.refusal(hold.namespace.accounts[DEVICE], pages * page_bytes, kept * page_bytes) if pages else None
 
     def take(self, hold: Hold, pages: int, now: float) -> list[int] | Refused:
-        """Pages for blocks to come."""
+        """Take pages for future blocks."""
         device = self._books.device
         return device.take(hold.namespace.accounts[DEVICE], hold.kv_format, pages, self._departures.evictor(now))
 
     def fill(self, hold: Hold, chain: Chain, pages: list[int], upto: int, now: float) -> None:
-        """The blocks up to `upto` are written: they become matchable. `pages` is the sequence's table; where somebody
-        else has the same block in use, it names theirs afterwards, unless tables are fixed.
+        """Make the written blocks up to `upto` matchable.
+
+        `pages` is the sequence's block table. Where another sequence uses the same block, the table names that
+        sequence's pages afterwards, unless tables are fixed.
         """
         if not hold.keeps:
             return
         namespace, digests = hold.namespace, chain.digests
         depth = hold.depth
         upto = self._own_alone(pages, depth, upto)
-        if upto <= depth:  # and no tree is made for nothing
+        if upto <= depth:  # and no empty tree is created
             return
         run = hold.anchor or self.tree_at(namespace, chain).top
         while depth < upto:
@@ -84,7 +86,7 @@ class Holds:
             if child is None:
                 run, depth = self._add(hold, run, digests[depth:upto], pages[depth:upto], now), upto
             elif self._departures.expire(namespace, child, now):
-                if not depth:  # the tree may have gone with the last thing in it
+                if not depth:  # expiry may have removed the tree with its last run
                     run = self.tree_at(namespace, chain).top
             else:
                 shared = common_blocks(digests, depth, child.digests, upto)
@@ -95,7 +97,7 @@ class Holds:
         hold.tree, hold.anchor, hold.depth = run.tree, run, depth
 
     def fork(self, parent: Hold, child: Hold, pages: Sequence[int]) -> None:
-        """Another table names all of these pages."""
+        """Lease for another block table that names all of these pages."""
         parent.namespace.holds.add(child)
         child.keeps, child.purge = parent.keeps, parent.purge
         if child.purge:
@@ -117,7 +119,7 @@ class Holds:
             loose[page] = loose.get(page, 1) + 1
 
     def let_go(self, hold: Hold, pages: Sequence[int], now: float) -> None:
-        """The sequence is done: what it held is idle if nobody else holds it, and its private pages are free."""
+        """Release a sequence: runs that no other sequence leases become idle, and its private pages are freed."""
         namespace, departures = hold.namespace, self._departures
         namespace.holds.discard(hold)
         if hold.tree and hold.tree.is_retired:
@@ -155,7 +157,7 @@ class Holds:
             run = above
 
     def _is_stranger(self, run: Run, pages: Sequence[int]) -> bool:
-        """Whether this table names other pages than the run has: some from before it expired."""
+        """Return whether this table names other pages than the run has, from before the run expired."""
         if not run.strangers:
             return False
         copy = run.copies[DEVICE]
@@ -183,7 +185,7 @@ class Holds:
         return any(run.copies[:level])
 
     def _load(self, namespace: Namespace, run: Run, pages: list[int]) -> None:
-        """From the best lower tier to the device. The copy there stays, as a shadow."""
+        """Load a run from the highest lower tier to the device. The copy there stays as a shadow."""
         books, kv_format = self._books, run.tree.kv_format
         tier, source = next((t, c) for t, c in zip(books.tiers, run.copies, strict=True) if c)
         books.operations.extend(Load(kv_format, was, page) for was, page in zip(source.pages, pages, strict=True))
@@ -196,7 +198,7 @@ class Holds:
         namespace.counters.loaded_blocks += len(pages)
 
     def _add(self, hold: Hold, parent: Run, fresh: Digests, own: list[int], now: float) -> Run:
-        """Blocks nobody had: at the end of the run above them when that is this sequence's alone, or as a new one."""
+        """Add new blocks: to the run above them if only this sequence uses it, or as a new run."""
         namespace, storage, blocks = hold.namespace, self._books.device.storage, len(own)
         namespace.counters.inserted_blocks += blocks
         namespace.indexed_blocks += blocks
@@ -224,7 +226,7 @@ class Holds:
             and not run.children
             and run.holders == 1
             and not run.strangers
-            and not run.hits  # what was hit may be worth a place in a lower tier, what comes after it has yet to be
+            and not run.hits  # a hit run may be worth demotion; the blocks after it have not been hit yet
             and not run.pins
             and run.end >= run.tree.pinned_blocks
             and run.cap_seconds == hold.cap_seconds
@@ -233,7 +235,7 @@ class Holds:
         )
 
     def _meet(self, hold: Hold, run: Run, pages: list[int], now: float) -> None:
-        """The sequence wrote what is already in the index, or was: in use, idle, or hollow."""
+        """Handle a block that the sequence wrote and the index knows: in use, idle or hollow."""
         namespace, blocks = hold.namespace, len(run.digests)
         own = pages[run.start : run.end]
         copy = run.copies[DEVICE]
@@ -247,7 +249,7 @@ class Holds:
             self._books.events.publish("stored", run, run.digests, tier=DEVICE)
         elif copy and (run.holders or run.pins):
             if self._books.limits.tables_are_fixed:
-                run.strangers += 1  # its own pages are its own until it lets go
+                run.strangers += 1  # the sequence keeps its own pages until it releases them
             else:
                 pages[run.start : run.end] = copy.pages
                 self._departures.let_go_pages(namespace, hold.kv_format, own, hold.purge)
@@ -257,7 +259,7 @@ class Holds:
         run.holders += 1
 
     def _replace(self, namespace: Namespace, run: Run, own: list[int], cap_seconds: float, now: float) -> None:
-        """Computed anew, so it is as young as that. A copy in a lower tier holds the same and stays, as a shadow."""
+        """Give a run recomputed pages and a new creation time. An equal copy in a lower tier stays as a shadow."""
         kv_format = run.tree.kv_format
         was_on_device = run.copies[DEVICE]
         for tier, copy in zip(self._books.tiers, run.copies, strict=True):
@@ -276,7 +278,7 @@ class Holds:
         self._settle(namespace, run, own, cap_seconds, now)
 
     def _settle(self, namespace: Namespace, run: Run, pages: list[int], cap_seconds: float, now: float) -> None:
-        """These pages are the run's on the device, written now."""
+        """Set the run's device pages, written now."""
         run.copies[DEVICE] = copy = TierCopy(run, pages)
         self._books.device.storage.assign(pages, copy)
         run.created = [now] * len(pages)
@@ -285,7 +287,7 @@ class Holds:
         self._books.await_end(namespace, run)
 
     def _own_alone(self, pages: Sequence[int], depth: int, upto: int) -> int:
-        """Up to which block the pages are this table's alone. One shared with a fork is nobody's to give away."""
+        """Return up to which block only this table names the pages. Pages shared with a fork stay unindexed."""
         loose = self._books.loose
         if loose:
             for block in range(depth, upto):

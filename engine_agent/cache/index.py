@@ -1,12 +1,13 @@
-"""Which blocks there are: for each chain root a radix tree of runs. Structure only; what it means is decided elsewhere.
+"""The index of blocks: a radix tree of runs for each chain root. Only structure; other modules decide what it means.
 
-A run is a stretch of consecutive blocks of one chain that live alike: used by the same sequences, released together,
-copied to the same tiers. Nearly all work is per run, not per block, and what is per block is a slice of a list. A
-digest commits to everything before it, so whether two chains agree up to a block is one comparison, and where they part
-is found by bisection; there is no table of all blocks.
+A run is a stretch of consecutive blocks of one chain with the same lifetime: used by the same sequences, released
+together, copied to the same tiers. Nearly all work is per run, not per block, and per-block data are slices of lists. A
+digest commits to all blocks before it, so one comparison shows whether two chains agree up to a block, and bisection
+finds where they part; there is no table of all blocks.
 
-A run loses its pages before its place: one that left the index stays as a hollow run, which nobody can match, as long
-as it is remembered why it left (`reasons.py`) or living runs are below it. Computed again, it is filled again.
+A run can lose its pages and keep its position: after it left the index it stays as a hollow run, which cannot be
+matched, as long as `reasons.py` remembers why it left or runs with pages are below it. When its blocks are recomputed,
+it gets pages again.
 """
 
 import math
@@ -21,25 +22,25 @@ GoneReason = Literal["expired", "evicted", "quota", "disabled"]
 
 
 class TierCopy:
-    """The pages of one run in one tier, and its place in a list of that tier."""
+    """The pages of one run in one tier, and its position in a list of that tier."""
 
     __slots__ = ("is_listed", "newer", "older", "pages", "run")
 
     def __init__(self, run: "Run", pages: Iterable[int]) -> None:
         self.run = run
-        self.pages = array("q", pages)  # side by side, for the reason Digests gives
+        self.pages = array("q", pages)  # in one array, for the reason given at `Digests`
         self.older: TierCopy = self
         self.newer: TierCopy = self
         self.is_listed = False
 
     @property
     def is_movable(self) -> bool:
-        """A sequence's block table names its pages, so the pages of a run in use stay where they are."""
+        """Return whether no sequence uses the run. Pages of a run in use are in block tables, so they cannot move."""
         return not self.run.holders
 
 
 class Run:
-    """Consecutive blocks of one chain. `created` never falls from one to the next; the rest they have in common."""
+    """Consecutive blocks of one chain. Only creation times differ between blocks, and they never fall with depth."""
 
     __slots__ = (
         "age_entry",
@@ -74,9 +75,9 @@ class Run:
         self.stamp = 0  # of its last release: equal for runs released together
         self.hits = 0
         self.holders = 0  # sequences whose chain leads through it
-        self.strangers = 0  # those among them whose table has other pages, from before it expired and was revived
+        self.strangers = 0  # the holders whose table has other pages, from before the run expired and was recomputed
         self.pins = 0
-        self.age_entry = self.cap_entry = math.inf  # with which time it waits in the queues of `expiry.ByTime`
+        self.age_entry = self.cap_entry = math.inf  # its times in the queues of `expiry.ByTime`
         self.ghost: Ghost | None = None  # why it is hollow, as long as that is remembered
 
     @property
@@ -88,7 +89,7 @@ class Run:
         return not any(self.copies)
 
     def from_root(self) -> "list[Run]":
-        """The runs that lead to this one, and it."""
+        """Return the runs from the root to this one, inclusive."""
         path, run = [], self
         while run.parent:
             path.append(run)
@@ -96,7 +97,7 @@ class Run:
         return path[::-1]
 
     def below(self) -> Iterator["Run"]:
-        """Every run under this one, parents first."""
+        """Iterate over all runs under this one, parents first."""
         waiting = list(self.children.values())
         while waiting:
             run = waiting.pop()
@@ -105,21 +106,21 @@ class Run:
 
 
 class Ghost:
-    """One departure: why those blocks left, and the hollow runs that stand for them. Known by identity."""
+    """One departure: why the blocks left, and the hollow runs in their place. Compared by identity."""
 
     __slots__ = ("at", "by", "live", "reason", "runs")
 
     def __init__(self, reason: GoneReason, by: str | None, at: float) -> None:
         self.reason = reason
-        self.by = by  # the namespace whose need displaced it
+        self.by = by  # the namespace whose request evicted the blocks
         self.at = at
         self.runs: list[Run] = []
-        self.live = 0  # of those, how many were not computed again since
+        self.live = 0  # of those runs, how many have not been recomputed since
 
 
 @dataclass(frozen=True, slots=True)
 class Kinship:
-    """What chains that hold the same prompts in different KV formats have in common."""
+    """Attributes that chains of the same prompts in different KV formats have in common."""
 
     model_revision: str
     salt: bytes = field(repr=False)  # the client's
@@ -127,7 +128,7 @@ class Kinship:
 
 @dataclass(slots=True)
 class Chain:
-    """A prompt's blocks as a namespace knows them: where they begin, and their digests, which may become more."""
+    """A prompt's blocks in a namespace: their root and their digests, which may grow."""
 
     root: Digest = field(repr=False)
     kin: Kinship
@@ -148,11 +149,11 @@ class Tree:
         self.tiers = tiers
         self.top = Run(self, None, 0, Digests())
         self.pins = 0
-        self.pinned_blocks = 0  # as deep as the deepest of its pins
+        self.pinned_blocks = 0  # the depth of its deepest pin
         self.is_retired = False
 
     def walk(self, digests: Digests, stop: int, is_alive: Callable[[Run], bool]) -> tuple[list[Run], int]:
-        """The longest living prefix of `digests[:stop]`: its runs, the last of them perhaps in part, and its length."""
+        """Return the runs of the longest living prefix of `digests[:stop]`, the last maybe in part, and its length."""
         path: list[Run] = []
         depth, run = 0, self.top
         while depth < stop:
@@ -168,11 +169,11 @@ class Tree:
         return path, depth
 
     def runs(self) -> Iterator[Run]:
-        """Every run, parents first."""
+        """Iterate over all runs, parents first."""
         return self.top.below()
 
     def run_with(self, page: int, tier: int) -> Run | None:
-        """Whose page that is. Looks at every run."""
+        """Return the run that has this page. Looks at every run."""
         return next((run for run in self.runs() if (copy := run.copies[tier]) and page in copy.pages), None)
 
 
@@ -183,9 +184,9 @@ def add_run(parent: Run, digests: Digests) -> Run:
 
 
 def split_run(run: Run, blocks: int) -> Run:
-    """Cut the first `blocks` off into a run of their own above it, which is returned. Who holds `run` still holds all.
+    """Cut the first `blocks` off into a new run above it and return that. Sequences that lease `run` lease both parts.
 
-    The pages of the new run's copies belong to it now; putting those copies into lists is up to the caller.
+    The pages of the new run's copies belong to it now; the caller must insert those copies into lists.
     """
     assert 0 < blocks < len(run.digests)
     parent = run.parent
@@ -207,10 +208,10 @@ def split_run(run: Run, blocks: int) -> Run:
 
 
 def prune(run: Run) -> None:
-    """Take a hollow run that nobody needs out of its tree, and those above it that only led to it."""
+    """Remove an unused hollow run from its tree, and the hollow runs above it that led only to it."""
     while run.parent and not run.children and not run.holders and not run.ghost and run.is_hollow:
         parent, first = run.parent, run.digests[0]
-        if parent.children.get(first) is not run:  # it went with one below it
+        if parent.children.get(first) is not run:  # it was removed with a run below it
             return
         del parent.children[first]
         run = parent

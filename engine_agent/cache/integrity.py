@@ -1,7 +1,7 @@
-"""Whether the books agree with each other and with the storage: for once a minute in production, and after each step in
-tests.
+"""Check the cache's state for consistency: once a minute in production, after each step in tests.
 
-Looks at each run and each sequence once, and at pages only by slices and sets.
+It must agree with itself and with the storage. Looks at each run and each sequence once, and at pages only by slices
+and sets.
 """
 
 from collections import Counter
@@ -80,7 +80,7 @@ def _run_problems(run: Run) -> Iterator[str]:
 
 
 def _pin_problems(namespace: Namespace) -> Iterator[str]:
-    """Each run is pinned by exactly the active pins that cover it."""
+    """Check that each run counts exactly the active pins that cover it."""
     pinned: Counter[int] = Counter()
     for pin in namespace.pins.values():
         if pin.state == "active" and namespace.trees.get(pin.tree.root) is not pin.tree:
@@ -94,7 +94,7 @@ def _pin_problems(namespace: Namespace) -> Iterator[str]:
 
 
 def _hold_problems(sequences: Collection[Sequence]) -> Iterator[str]:
-    """Each run has as many holders as sequences whose chain leads through it."""
+    """Check that each run has as many holders as there are sequences whose chain leads through it."""
     held: Counter[int] = Counter()
     runs: dict[int, Run] = {}
     for sequence in sequences:
@@ -112,9 +112,10 @@ def _hold_problems(sequences: Collection[Sequence]) -> Iterator[str]:
 
 
 def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[str]:
-    """Each account is charged for exactly its own, and together they are what the storage has given out.
+    """Check that each account is charged for exactly its own pages, and that the sum equals what the storage has
+    allocated.
 
-    That no page is in the index twice is for the storage's own check to say: it knows the one owner of each.
+    The storage's own check verifies that no page is in the index twice, because it knows the one owner of each page.
     """
     charged: Counter[tuple[int, str]] = Counter()
     page_bytes = books.device.storage.page_bytes
@@ -146,7 +147,7 @@ def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[st
 
 
 def _loose_pages(sequence: Sequence) -> Iterator[int]:
-    """What a sequence's table names that is in no index."""
+    """Iterate over the pages of a sequence's block table that are in no index."""
     hold = sequence.hold
     if hold is None or hold.tree is None or hold.tree.is_retired:
         yield from sequence.pages
@@ -159,7 +160,7 @@ def _loose_pages(sequence: Sequence) -> Iterator[int]:
         if run.strangers and (copy is None or copy.pages.tolist() != own):
             yield from own
         elif copy is None or copy.pages[0] != own[0] or copy.pages[-1] != own[-1]:
-            yield -1  # neither its own nor the run's: charged to nobody else, so the sums will not agree
+            yield -1  # neither its own nor the run's: charged to no account, so the sums will differ
         run = run.parent
 
 

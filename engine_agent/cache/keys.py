@@ -1,9 +1,9 @@
-"""Who a block is: the keyed root of a chain, and the digest that links each full block to all that came before it.
+"""Identity of blocks: the keyed root of a chain, and the digest that links each full block to all tokens before it.
 
-The root is an HMAC under the namespace's secret key, so two namespaces cannot meet, and nobody without the key can even
-look for a collision. Everything that makes K and V differ for equal tokens is in the root: model, KV format, scales,
-block size, and the epoch, whose change is a purge. What the engine, a gateway and any other consumer compute here must
-agree to the bit; the golden vectors in the tests hold them to it.
+The root is an HMAC under the namespace's secret key, so two namespaces never share a block, and without the key nobody
+can even search for a collision. The root covers everything that makes K and V differ for equal tokens: model, KV
+format, scales, block size, and the epoch, which a purge changes. The engine, a gateway and any other consumer must
+compute identical bits; golden vectors in the tests check that.
 """
 
 import hmac
@@ -27,7 +27,7 @@ LABEL = b"luminet/kv-chain/1"
 
 @dataclass(frozen=True, slots=True)
 class ChainIdentity:
-    """All that must be equal for one request to read what another wrote, but for the tokens."""
+    """All inputs besides the tokens that must be equal for one request to read the blocks of another."""
 
     epoch: int
     model_revision: str
@@ -42,7 +42,7 @@ class ChainIdentity:
         _bytes_checked("salt", self.salt)
 
     def packed(self) -> bytes:
-        """Every field behind its own length: no two identities share an encoding."""
+        """Return all fields, each preceded by its length, so that no two identities share an encoding."""
         fields = (
             LABEL,
             str(self.epoch).encode(),
@@ -56,7 +56,7 @@ class ChainIdentity:
 
 
 def key_checked(key: bytes) -> bytes:
-    """Raises InvalidValue, of which the key is no part."""
+    """Return the key, or raise InvalidValue without the key in its message."""
     _bytes_checked("key", key)
     if len(key) != KEY_BYTES:
         raise InvalidValue("key", f"{len(key)} bytes", f"{KEY_BYTES} secret bytes")
@@ -64,12 +64,12 @@ def key_checked(key: bytes) -> bytes:
 
 
 def chain_root(namespace_key: bytes, identity: ChainIdentity) -> Digest:
-    """Where a namespace's chain begins. The key is secret, so two organisations can never meet."""
+    """Return the root of a namespace's chains. The key is secret, so two organisations never share a block."""
     return Digest(hmac.digest(namespace_key, identity.packed(), "sha256"))
 
 
 def token_array(tokens: Iterable[int]) -> "array[int]":
-    """Token ids, four bytes each. Raises InvalidValue for what is none."""
+    """Return token ids as an array of 4-byte ints, or raise InvalidValue for a value that is not a token id."""
     try:
         return array("I", tokens)
     except TypeError as problem:
@@ -81,7 +81,7 @@ def token_array(tokens: Iterable[int]) -> "array[int]":
 
 
 def packed_tokens(tokens: "array[int]") -> bytes:
-    """As little-endian uint32, one after the other."""
+    """Return the tokens as consecutive little-endian uint32 values."""
     if sys.byteorder != "little":
         tokens = tokens[:]
         tokens.byteswap()
@@ -89,10 +89,10 @@ def packed_tokens(tokens: "array[int]") -> bytes:
 
 
 class Digests(Sequence[Digest]):
-    """The digests of consecutive blocks, side by side in one string of bytes.
+    """The digests of consecutive blocks, concatenated in one string of bytes.
 
-    A million blocks are a million digests. As objects of their own they would cost twice the memory, and each look at a
-    chain would wander all over it.
+    A million blocks have a million digests. Separate objects would take twice the memory and scatter each chain over
+    it.
     """
 
     __slots__ = ("packed",)
@@ -137,15 +137,16 @@ class Digests(Sequence[Digest]):
 
 
 def common_blocks(one: Digests, start: int, other: Digests, stop: int) -> int:
-    """How many blocks `one[start:stop]` and `other` have in common from their beginning on.
+    """Return how many leading blocks `one[start:stop]` and `other` have in common.
 
-    A digest commits to all before it, so one comparison tells of a whole stretch, and bisection finds where they part.
+    A digest commits to all blocks before it, so one comparison covers a whole stretch, and bisection finds where they
+    part.
     """
     ours, theirs = one.packed, other.packed
     low, high = 0, min(stop, len(one)) - start
     high = min(high, len(other))
     probe = high
-    while low < high:  # the first `low` agree; beyond `high` nothing does
+    while low < high:  # the first `low` agree; beyond `high` none does
         place = (probe - 1) * DIGEST_BYTES
         at = start * DIGEST_BYTES + place
         if ours[at : at + DIGEST_BYTES] == theirs[place : place + DIGEST_BYTES]:
@@ -157,7 +158,7 @@ def common_blocks(one: Digests, start: int, other: Digests, stop: int) -> int:
 
 
 def block_keys(parent: Digest, packed: bytes, block_tokens: int) -> Digests:
-    """The digests of the full blocks in `packed`, in order; `parent` is the root, or the digest of the block before."""
+    """Return the digests of the full blocks in `packed`, in order, after `parent`: a digest or the root."""
     width = block_tokens * TOKEN_BYTES
     digests: list[bytes] = []
     hashed, digest, add = sha256, bytes(parent), digests.append
@@ -168,7 +169,7 @@ def block_keys(parent: Digest, packed: bytes, block_tokens: int) -> Digests:
 
 
 def _no_token(tokens: Iterable[object]) -> InvalidValue:
-    """What is wrong, by its place. A number is shown; what else stands for a token is not for a log."""
+    """Return an error with the wrong token's index. It shows numbers only; other values must not enter a log."""
     index, wrong = next(((i, one) for i, one in enumerate(tokens) if not _is_token(one)), (0, None))
     found = wrong if isinstance(wrong, int) else type(wrong).__name__
     return InvalidValue(f"tokens[{index}]", found, f"a whole number from 0 to {LARGEST_TOKEN}")
@@ -179,7 +180,7 @@ def _is_token(one: object) -> bool:
 
 
 def _text_checked(name: str, value: object) -> None:
-    """Text that can be encoded; half a surrogate pair cannot."""
+    """Raise InvalidValue unless the value is text that can be encoded; half a surrogate pair cannot."""
     if type(value) is not str or any("\ud800" <= letter <= "\udfff" for letter in value):
         raise InvalidValue(name, type(value).__name__, "text")
 

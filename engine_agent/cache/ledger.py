@@ -1,13 +1,13 @@
-"""Who displaced whom: every eviction, under the namespace that lost and the one that needed, within bounds.
+"""The eviction ledger: every eviction, by victim and by requesting namespace, within bounds.
 
-Counters only ever rise. When there are more pairs than the ledger holds, further ones are added up under OTHERS: the
-sums stay right, only the names are lost.
+Counters only rise. When there are more pairs than the ledger can store, further ones are summed under OTHERS: the
+totals stay right, only the names are lost.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-Cause = Literal["quota", "pressure"]  # the victim's own limit; what is contended in the pool
+Cause = Literal["quota", "pressure"]  # the victim's own limit; competition for the pool
 
 OTHERS = "*"
 
@@ -24,7 +24,7 @@ class Pair:
 class Displaced:
     blocks: int = 0
     bytes: int = 0
-    demoted_blocks: int = 0  # of those, how many another tier has: not lost
+    demoted_blocks: int = 0  # of those, how many another tier still has: not lost
     demoted_bytes: int = 0
     last_at: float = 0.0
 

@@ -1,8 +1,8 @@
-"""The block manager: block tables over the prefix cache. What the engine talks to.
+"""The block manager: block tables over the prefix cache. This is the engine's entry point.
 
-A request becomes a sequence (hashed, no memory), is admitted (holds what matched, has pages for the rest), grows and
-fills while it runs, and is released. What the engine must do to bytes meanwhile waits, in order, in `take_operations`:
-to be carried out before the engine's next step. One thread, no locks, no waiting.
+A request becomes a sequence (hashed, no memory), is admitted (leases its matched blocks and gets pages for the rest),
+grows and fills while it runs, and is released. Operations on bytes wait in order in `take_operations`; the engine must
+carry them out before its next step. One thread, no locks, no waiting.
 """
 
 import math
@@ -31,22 +31,23 @@ from engine_agent.cache.tiers import Refused
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Fixed here once: header, usage and every counter say these numbers. `evicted_by` is for operators alone."""
+    """The final result of an admission, for header, usage and all counters. Only operators may see `evicted_by`."""
 
     cached_tokens: int
     cached_blocks: int
-    loaded_blocks: int  # of those, how many come from a lower tier
+    loaded_blocks: int  # of those, how many are loaded from a lower tier
     miss_reason: MissReason
-    evicted_by: str | None  # the namespace whose need displaced the first missed block
+    evicted_by: str | None  # the namespace whose request evicted the first missed block
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Not now, but it can be later: others hold what it needs. Nothing was taken and nothing renewed. It tells of
-    others' use, so it is for the engine, not for customers.
+    """The request does not fit now but may later. Nothing was taken and nothing renewed.
+
+    It reveals how much memory others use, so only the engine may see it, not customers.
     """
 
-    reason: str  # "pool", or "limit" where its own namespace holds all it may
+    reason: str  # "pool", or "limit" where its own namespace is at its limit
     missing_bytes: int
 
 
@@ -77,14 +78,14 @@ class BlockManager:
     # Namespaces
 
     def set_namespace(self, namespace: str, *, key: bytes, epoch: int, policy: NamespacePolicy) -> PurgeReceipt | None:
-        """Make it known, or change it. A higher epoch is a purge, whose receipt is returned."""
+        """Register or change a namespace. A higher epoch purges it and returns the receipt."""
         return self.cache.set_namespace(namespace, key=key, epoch=epoch, policy=policy)
 
     def remove_namespace(self, namespace: str) -> PurgeReceipt:
         return self.cache.remove_namespace(namespace)
 
     def purge(self, namespace: str, *, key: bytes, epoch: int) -> PurgeReceipt:
-        """From here on nothing from before matches."""
+        """Purge the namespace: no block from before can match any more."""
         return self.cache.purge(namespace, key=key, epoch=epoch)
 
     def take_receipts(self) -> list[PurgeReceipt]:
@@ -103,7 +104,7 @@ class BlockManager:
         salt: bytes = b"",
         ttl_seconds: float | None = None,
     ) -> Sequence:
-        """A request, hashed. It takes no memory before it is admitted."""
+        """Return a hashed request. It takes no memory before it is admitted."""
         owner = self.cache.namespace(namespace)
         self._books.device.storage.page_bytes(kv_format)
         identity = ChainIdentity(
@@ -120,11 +121,11 @@ class BlockManager:
         return Sequence(owner, own, identity, cap_seconds=ttl_cap_checked(ttl_seconds))
 
     def admit(self, sequence: Sequence, *, room_for_tokens: int = 0, counted: bool = True) -> Admitted | Deferred:
-        """Hold what matches and take pages for the rest. Raises NeverFits, also for a prompt with `room_for_tokens`
-        more.
+        """Lease the matched blocks and take pages for the rest.
 
-        Not `counted`: in no counter of its namespace, nor among its reuse gaps, unless `count` says so later. For what
-        was counted before and resumes, and for what no customer asked for.
+        Raises NeverFits, also when the prompt with `room_for_tokens` more can never fit. Not `counted`: left out of the
+        namespace's counters and reuse gaps until `count` is called. Use that for a request that was counted before and
+        resumes, and for the engine's own requests.
         """
         if sequence.state != "new":
             raise SequenceReleased(sequence.state, verb="admit")
@@ -148,12 +149,12 @@ class BlockManager:
         return Admitted(sequence.cached_tokens, found.depth, loaded, miss.reason, miss.by)
 
     def count(self, sequence: Sequence) -> None:
-        """One more request of its namespace, as it was admitted. Once, and before it grows."""
+        """Count an admitted request in its namespace: once, and before it grows."""
         sequence.held("count")
         self._count(sequence, self.cache.now())
 
     def check_fits(self, sequence: Sequence, more_tokens: int) -> int:
-        """How many blocks it has with so many tokens more. Raises NeverFits when that can never be."""
+        """Return the sequence's blocks with `more_tokens` more. Raises NeverFits when they can never be available."""
         if type(more_tokens) is not int or more_tokens < 0:
             raise InvalidValue("room_for_tokens", more_tokens, "a whole number, 0 or more")
         storage, blocks = self._books.device.storage, sequence.blocks_for(more_tokens)
@@ -168,7 +169,7 @@ class BlockManager:
         return blocks
 
     def is_within_limit(self, sequence: Sequence) -> bool:
-        """Whether its namespace may have as much as its pages come to: a limit is lowered while it runs."""
+        """Return whether a sequence's pages are within its namespace's limit, which may be lowered while it runs."""
         page_bytes = self._books.device.storage.page_bytes(sequence.kv_format)
         return len(sequence.pages) * page_bytes <= sequence.owner.accounts[DEVICE].shares.limit_bytes
 
@@ -176,11 +177,11 @@ class BlockManager:
         return self._books.device.storage.page_bytes(kv_format)
 
     def need_bytes(self, sequence: Sequence) -> int:
-        """What its prompt takes where nothing of it is cached."""
+        """Return the bytes of a sequence's prompt when nothing of it is cached."""
         return sequence.blocks_for() * self._books.device.storage.page_bytes(sequence.kv_format)
 
     def room_bytes(self, account: Account) -> int:
-        """What a namespace could have of the device now, if it were let: free, or to be evicted for it."""
+        """Return the bytes of the device that a namespace could get now: free, or evictable for it."""
         device = self._books.device
         others = device.evictable_bytes - account.listed_evictable
         return device.storage.free_bytes + account.idle_bytes + others
@@ -193,7 +194,7 @@ class BlockManager:
         return self._books.namespaces.get(owner.namespace) is owner
 
     def kept_bytes(self) -> int:
-        """Of the device, what no other namespace can have though no sequence uses it: pinned or reserved."""
+        """Return the idle bytes of the device that other namespaces cannot get: pinned or reserved."""
         device = self._books.device
         return sum(
             pinned_or_reserved_bytes(one, device)
@@ -202,8 +203,10 @@ class BlockManager:
         )
 
     def reachable_bytes(self, owner: Namespace, *, kept_bytes: int | None = None) -> int:
-        """What a namespace could have once all that runs has ended: all but what others have pinned or reserved, and
-        what it has pinned itself. `kept_bytes`: of all, where somebody asks for several namespaces.
+        """Return the bytes a namespace could get once all running sequences have ended.
+
+        That is everything except what others have pinned or reserved and what it has pinned itself. Pass `kept_bytes`
+        (the total over all namespaces) to query several namespaces.
         """
         device = self._books.device
         kept = self.kept_bytes() if kept_bytes is None else kept_bytes
@@ -211,7 +214,7 @@ class BlockManager:
         return device.storage.capacity_bytes - others - pinned_bytes(owner, device)
 
     def pinned_hit_bytes(self, sequence: Sequence) -> int:
-        """Of its prompt, what its own namespace has pinned and it would find."""
+        """Return how many bytes of a sequence's prompt its own namespace has pinned, as far as it would hit them."""
         tree = sequence.owner.trees.get(sequence.chain.root)
         if tree is None or not tree.pinned_blocks:
             return 0
@@ -220,15 +223,15 @@ class BlockManager:
         return depth * self._books.device.storage.page_bytes(sequence.kv_format)
 
     def grow(self, sequence: Sequence, tokens: Iterable[int], *, room_for_tokens: int = 0) -> Deferred | None:
-        """Append generated tokens, with pages of the sequence's own to write them to; all of it or nothing.
+        """Append generated tokens with pages that only this sequence writes to, or do nothing and return Deferred.
 
-        `room_for_tokens`: pages for so many more, which are not known yet.
+        `room_for_tokens`: pages for that many further tokens, which are not known yet.
         """
         hold, own = sequence.held("grow"), token_array(tokens)
         more = max(0, self.check_fits(sequence, len(own) + room_for_tokens) - len(sequence.pages))
         shared = self._shared_to_write(sequence)
         wanted = more + len(shared)
-        pages = self.cache.take(hold, wanted) if wanted else []  # most tokens go into a page that is there
+        pages = self.cache.take(hold, wanted) if wanted else []  # most tokens go into a page that exists
         if isinstance(pages, Refused):
             return Deferred(pages.reason, pages.missing_bytes)
         for block in shared:
@@ -241,7 +244,7 @@ class BlockManager:
         return None
 
     def fill(self, sequence: Sequence, upto_tokens: int) -> None:
-        """K and V of `tokens[:upto_tokens]` are written: full blocks become matchable."""
+        """Record that K and V of `tokens[:upto_tokens]` are written: full blocks become matchable."""
         hold = sequence.held("fill")
         if type(upto_tokens) is not int or not sequence.filled_tokens <= upto_tokens <= len(sequence.tokens):
             wanted = f"{sequence.filled_tokens} to {len(sequence.tokens)}: what is filled stays so"
@@ -251,22 +254,27 @@ class BlockManager:
         self.cache.fill(hold, sequence.chain, sequence.pages, upto)
 
     def fork(self, sequence: Sequence) -> Sequence:
-        """A second sequence with the same past. Whoever first writes to a page both have gets a copy, in `grow`."""
+        """Return a second sequence with the same past. The first to write to a shared page gets a copy, in `grow`."""
         hold = sequence.held("fork")
         twin = sequence.copy(self.cache.fork(hold, sequence.pages))
         self._sequences.add(twin)
         return twin
 
     def release(self, sequence: Sequence) -> None:
-        """Done, preempted or cancelled. What nobody else holds is idle from now on, and what is its own is free."""
+        """Release a finished, preempted or cancelled sequence: blocks without another lease become idle, private pages
+        free.
+        """
         hold = sequence.held("release")
         self.cache.let_go(hold, sequence.pages)
         self._sequences.discard(sequence)
         sequence.state, sequence.hold, sequence.pages = "released", None, []
 
     def forget(self, kv_format: str, page: int) -> list[Sequence]:
-        """A load brought another content than was demoted: its block and what hangs below it leave the cache, in every
-        tier. The sequences whose tables name the page: what they fill is not kept, and they are to be released.
+        """Remove a block, and all blocks below it, from every tier, because a load returned other content than was
+        demoted.
+
+        Returns the sequences whose tables name the page. The blocks they fill are not cached, and the caller must
+        release them.
         """
         self.cache.forget(kv_format, page)
         spoilt = [one for one in self._sequences if one.kv_format == kv_format and page in one.pages]
@@ -289,7 +297,7 @@ class BlockManager:
         owner: str = "",
         expires_at: float | None = None,
     ) -> None:
-        """Keep a prefix's full blocks, now and when they come, until `expires_at` of the manager's clock. Raises
+        """Pin a prefix's full blocks, present and future, until `expires_at` by the manager's clock. Raises
         PinOverBudget.
         """
         found = self.cache.namespace(namespace)
@@ -307,19 +315,19 @@ class BlockManager:
     def pins(self, namespace: str) -> list[PinStatus]:
         return self.cache.pins(self.cache.namespace(namespace))
 
-    # The engine's turn
+    # The engine's step
 
     def tick(self) -> None:
-        """Reclaim what expired. For an engine that has nothing else to ask, at least once a second."""
+        """Reclaim expired blocks. An engine without other calls should call this at least once a second."""
         self.cache.now()
 
     def take_operations(self) -> list[Operation]:
-        """What to do to the pages' bytes, in this order, before the next step."""
+        """Return the operations on the pages' bytes, to be carried out in this order before the next step."""
         operations = self._books.operations.copy()
         self._books.operations.clear()
         return operations
 
-    # What people ask
+    # Queries
 
     def stats(self, namespace: str) -> NamespaceStats:
         return namespace_stats(self._books, self.cache.namespace(namespace), self.cache.now())
@@ -335,9 +343,10 @@ class BlockManager:
         limit_share: float | None = None,
         kv_format: str | None = None,
     ) -> float | None:
-        """The token hit ratio its own traffic would have had under another TTL or limit. None: too early to say.
+        """Return the token hit ratio its own traffic would have had under another TTL or limit, or None if it is too
+        early.
 
-        A limit means so many blocks of its policy's KV format, or of `kv_format`.
+        A limit counts blocks of its policy's KV format, or of `kv_format`.
         """
         found = self.cache.namespace(namespace)
         return self.cache.what_if(
@@ -345,7 +354,7 @@ class BlockManager:
         )
 
     def check_integrity(self) -> list[str]:
-        """What is wrong with the books; nothing, when they are sound. Cheap enough for once a minute in production."""
+        """Return all inconsistencies of the state. Cheap enough for once a minute in production."""
         return integrity.problems(self._books, self._sequences)
 
     def _count(self, sequence: Sequence, at: float) -> None:
@@ -360,7 +369,7 @@ class BlockManager:
         )
 
     def _shared_to_write(self, sequence: Sequence) -> list[int]:
-        """The blocks it is about to write that another table names too."""
+        """Return the blocks that a sequence is about to write and that another table also names."""
         first = sequence.filled_tokens // self.cache.block_tokens
         held = sequence.hold.depth if sequence.hold else 0
         blocks = range(max(first, held), len(sequence.pages))

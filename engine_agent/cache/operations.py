@@ -1,7 +1,7 @@
-"""What the engine must do to the bytes, in the order given, before its next step. The cache itself touches none.
+"""Operations on bytes that the engine must carry out in order before its next step. The cache itself touches no bytes.
 
-Where a page lies follows from its id and the operation's own `kv_format` (`pool.Arena.offset(page, kv_format)`): by the
-time the engine gets here, the slab may hold pages of another format.
+A page's offset follows from its id and the operation's own `kv_format` (`pool.Arena.offset(page, kv_format)`): by the
+time the engine carries out the operation, the slab may hold pages of another format.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Tier = Literal["device", "host"]
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A sequence writes to a page it shares: from here on it has a copy of its own."""
+    """A sequence writes to a shared page: from now on it has its own copy."""
 
     kv_format: str
     source: int
@@ -21,7 +21,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A block was found on the host: bring it to the device. The host keeps its copy."""
+    """A block was hit on the host: load it to the device. The host keeps its copy."""
 
     kv_format: str
     host_page: int
@@ -30,7 +30,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Demote:
-    """A block leaves the device and lives on on the host."""
+    """A block moves from the device to the host."""
 
     kv_format: str
     page: int
@@ -39,7 +39,7 @@ class Demote:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Compaction within one tier. Nobody refers to the source any more; its bytes stay there until overwritten."""
+    """Compaction within one tier. Nothing refers to the source any more; its bytes stay there until overwritten."""
 
     kv_format: str
     source_page: int
@@ -49,7 +49,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """These pages held what was purged."""
+    """Zero these pages, which contained purged blocks."""
 
     tier: Tier
     kv_format: str

@@ -1,4 +1,4 @@
-"""Pins at work on the index: which runs are covered, when they become so, and what happens when a pin ends."""
+"""Apply pins to the index: which runs a pin covers, when it covers them, and what happens when it ends."""
 
 import math
 
@@ -17,12 +17,12 @@ class Pinning:
         self._departures = departures
 
     def add(self, namespace: Namespace, pin: Pin, now: float) -> None:
-        """Raises PinOverBudget. A pin of the same id is replaced."""
+        """Add a pin, or replace the pin with the same id. Raises PinOverBudget."""
         others = [other for other in namespace.pins.values() if other.pin_id != pin.pin_id and other.state == "active"]
         left_bytes = namespace.accounts[DEVICE].shares.pin_bytes - sum(other.wanted_bytes for other in others)
         if pin.wanted_bytes > left_bytes:
             raise PinOverBudget(pin.pin_id, wanted_bytes=pin.wanted_bytes, budget_bytes=left_bytes)
-        pin.tree.pins += 1  # before the one it replaces goes, and the tree with that
+        pin.tree.pins += 1  # before the replaced pin is removed, and the tree with it
         replaced = namespace.pins.pop(pin.pin_id, None)
         namespace.pins[pin.pin_id] = pin
         if replaced:
@@ -39,7 +39,7 @@ class Pinning:
         self.settle(namespace, now)
 
     def settle(self, namespace: Namespace, now: float) -> None:
-        """After the budget, or what is left of it, changed: the oldest pins it covers are active, the others wait."""
+        """Activate the oldest pins that the budget covers, after it or the rest of it changed. The others wait."""
         covered = within_budget(namespace.pins.values(), namespace.accounts[DEVICE].shares.pin_bytes)
         for pin in namespace.pins.values():
             if pin.state == "active" and pin.pin_id not in covered:
@@ -50,7 +50,7 @@ class Pinning:
         self._departures.keep_within_limit(namespace, now)
 
     def disable(self, namespace: Namespace, now: float) -> None:
-        """Nothing is kept for a while: pins protect nothing and wait."""
+        """Deactivate all pins while caching is off: they protect nothing and wait."""
         for pin in namespace.pins.values():
             if pin.state == "active":
                 self._deactivate(namespace, pin, now)
@@ -58,7 +58,7 @@ class Pinning:
                 pin.state = "disabled"
 
     def purge(self, namespace: Namespace) -> None:
-        """What they pinned is gone, and so is the key they were known by. They say so until they are set anew."""
+        """Mark all pins as purged until they are set again: their blocks and the key that identifies them are gone."""
         for pin in namespace.pins.values():
             pin.purge()
         purged = [pin for pin in namespace.pins.values() if pin.state == "purged"]
@@ -66,7 +66,7 @@ class Pinning:
             del namespace.pins[pin.pin_id]
 
     def end_due(self, namespace: Namespace, now: float) -> None:
-        """A pin ends when it says, not when somebody looks: what it protected ages from that moment."""
+        """End pins as of their `ends_at`, not of this call: the pinned blocks age from that moment."""
         due = sorted((pin for pin in namespace.pins.values() if pin.ends_at <= now), key=lambda pin: pin.ends_at)
         for pin in due:
             del namespace.pins[pin.pin_id]
@@ -75,14 +75,14 @@ class Pinning:
             self.settle(namespace, now)
 
     def cover(self, namespace: Namespace, run: Run) -> None:
-        """A run is new: count the pins that were waiting for its blocks. `run` is its lowest part afterwards."""
+        """Count the pins that waited for the blocks of a new run. `run` is its lowest part afterwards."""
         ends = sorted(
             blocks
             for pin in namespace.pins.values()
             if pin.tree is run.tree and pin.state == "active" and (blocks := shared_blocks(pin, run))
         )
         start = run.start
-        for blocks in ends:  # the nearer ends first, so that each part has all the pins that reach at least its end
+        for blocks in ends:  # the nearest ends first, so that each part counts all pins that extend at least to its end
             end = start + blocks
             if run.start < end < run.end:
                 self._books.split(run, end - run.start)
@@ -120,7 +120,7 @@ class Pinning:
             namespace.drop_tree(tree)
 
     def _deepen(self, namespace: Namespace, tree: Tree) -> None:
-        """Below its deepest pin a tree is like any other."""
+        """Update the depth of the tree's deepest pin."""
         depths = (pin.wanted_blocks for pin in namespace.pins.values() if pin.tree is tree)
         tree.pinned_blocks = max(depths, default=0)
 
@@ -142,7 +142,7 @@ class Pinning:
                 continue
             if not run.holders:
                 self._departures.rest(namespace, run, at, stamp)
-            if not run.is_hollow:  # its clocks count again
+            if not run.is_hollow:  # its TTL and age apply again
                 self._books.note_birth(namespace, run)
                 self._books.await_end(namespace, run)
 
@@ -155,7 +155,7 @@ class Pinning:
 
 
 def covered_runs(pin: Pin) -> list[Run]:
-    """The runs of the pin's chain, as far as its tree leads, that lie wholly within it."""
+    """Return the runs in the tree that lie wholly within the pin's chain."""
     runs: list[Run] = []
     run, depth = pin.tree.top, 0
     while depth < len(pin.digests):
@@ -168,25 +168,25 @@ def covered_runs(pin: Pin) -> list[Run]:
 
 
 def _run_across(pin: Pin) -> Run | None:
-    """The run in which the pin ends, or leaves the chain, when that is not at its end."""
+    """Return the run in which the pin ends or leaves the chain, unless that is at the run's end."""
     covered = covered_runs(pin)
     run = covered[-1] if covered else pin.tree.top
     return run.children.get(pin.digests[run.end]) if run.end < len(pin.digests) else None
 
 
 def shared_blocks(pin: Pin, run: Run) -> int:
-    """How many blocks of the run the pin's chain covers."""
+    """Return how many blocks of the run the pin's chain covers."""
     return common_blocks(pin.digests, run.start, run.digests, len(pin.digests))
 
 
 def pinned_or_reserved_bytes(namespace: Namespace, device: Tier) -> int:
-    """What of a namespace's part of the device nobody else can have, though no sequence uses it."""
+    """Return the bytes of a namespace's part of the device that are idle and that no other namespace can get."""
     account = namespace.accounts[DEVICE]
     return max(pinned_bytes(namespace, device), min(account.resident_bytes, account.shares.reserved_bytes))
 
 
 def pinned_bytes(namespace: Namespace, device: Tier) -> int:
-    """Of the device, what its pins hold."""
+    """Return the bytes of the device that the namespace's active pins cover."""
     pinned = {id(run): run for pin in namespace.pins.values() if pin.state == "active" for run in covered_runs(pin)}
     pages = sum(len(copy.pages) for run in pinned.values() if (copy := run.copies[DEVICE]))
     formats = [pin.tree.kv_format for pin in namespace.pins.values() if pin.state == "active"]

@@ -1,8 +1,8 @@
-"""Named prefixes that stay: a promise within a budget, with an owner and an end.
+"""Pins: named prefixes that stay in the cache, within a budget, with an owner and an end.
 
-A pin protects the blocks of its chain that are resident, and those that come later, from eviction and expiry. It brings
-none in: the engine computes a pinned prefix whose blocks are missing. What a namespace's pins would hold when all their
-blocks are resident never passes its `pin_share`; when a new policy leaves less, the oldest pins keep theirs.
+A pin protects the resident and future blocks of its chain from eviction and expiry. It loads none: the engine computes
+a pinned prefix whose blocks are missing. The size of a namespace's pins, with all their blocks resident, never exceeds
+its `pin_share`; when a new policy lowers it, the oldest pins stay active.
 """
 
 import math
@@ -33,7 +33,7 @@ class Pin:
         self.wanted_blocks = len(self.digests)
 
     def purge(self) -> None:
-        """Nothing of what it pinned is kept, not even what it would take to know it."""
+        """Forget the pinned blocks and their digests."""
         self.state = "purged"
         self.digests = Digests()
         self.tree = Tree(self.namespace, Digest(b""), self.tree.kv_format, Kinship("", b""), self.tree.tiers)
@@ -52,7 +52,7 @@ class PinStatus:
 
 
 def within_budget(pins: Iterable[Pin], budget_bytes: int) -> set[str]:
-    """Which pins the budget covers, the oldest first; one that is too large does not stop a smaller one behind it."""
+    """Return which pins the budget covers, the oldest first. A pin that is too large does not stop later ones."""
     covered: set[str] = set()
     for pin in pins:
         if pin.state in ("active", "over_budget") and pin.wanted_bytes <= budget_bytes:

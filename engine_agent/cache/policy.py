@@ -1,6 +1,6 @@
-"""What a namespace asks of the cache: the effective policy as the block manager reads it, checked once.
+"""A namespace's effective policy as the block manager reads it, checked once.
 
-Where a policy comes from, and what an organisation may write into one, is the control plane's business.
+The control plane decides where a policy comes from and which values an organisation may set.
 """
 
 import math
@@ -16,7 +16,7 @@ LONGEST_TTL_SECONDS = WEEK_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class NamespacePolicy:
-    """The fields of the registry, typed for the code that obeys them. A nullable number without a bound is infinite."""
+    """The fields of the registry, typed for the code that applies them. An unset nullable number is infinite."""
 
     prefix_caching: bool = DEFAULTS["prefix_caching"]
     ttl_seconds: float = DEFAULTS["ttl_seconds"]
@@ -38,16 +38,18 @@ class NamespacePolicy:
 
     @classmethod
     def from_effective(cls, policy: Mapping[str, Any]) -> "NamespacePolicy":
-        """From a snapshot's policy object. Other subsystems' fields are left alone, missing ones are the built-ins."""
+        """Return the policy in a snapshot's policy object. Other subsystems' fields are ignored, missing ones get
+        defaults.
+        """
         known = {name: _from_json(FIELDS[name], policy[name]) for name in POLICY_FIELDS if name in policy}
         return cls(**known)
 
     def idle_seconds(self) -> float:
-        """How long after its last release a block stays matchable."""
+        """Return how long a block can be matched after its last release."""
         return self.ttl_seconds if self.ttl_mode == "sliding" else math.inf
 
     def age_seconds(self) -> float:
-        """How long after its creation a block stays matchable, in use or not."""
+        """Return how long a block can be matched after its creation, in use or not."""
         return self.max_age_seconds if self.ttl_mode == "sliding" else min(self.ttl_seconds, self.max_age_seconds)
 
 
@@ -55,7 +57,7 @@ POLICY_FIELDS = tuple(one.name for one in fields(NamespacePolicy))
 
 
 def ttl_cap_checked(seconds: float | None) -> float:
-    """A request's own TTL, which only shortens; infinity when it has none."""
+    """Return a request's own TTL, which can only shorten the policy's, or infinity when it has none."""
     return math.inf if seconds is None else _seconds_checked("ttl_seconds", seconds, LONGEST_TTL_SECONDS)
 
 
@@ -73,7 +75,7 @@ def _from_json(field: PolicyField, value: Any) -> Any:
 
 
 def _checked(field: PolicyField, value: Any) -> None:
-    """Shares, seconds and numbers may be finer here than the control plane lets people say."""
+    """Raise InvalidValue for an invalid value. Shares, seconds and numbers may be finer than in the control plane."""
     match field.kind:
         case "switch":
             is_valid, expected = type(value) is bool, "true or false"
@@ -96,5 +98,5 @@ def _checked(field: PolicyField, value: Any) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is one that arithmetic with times and shares can bear."""
+    """Return whether the value is a number that is safe in arithmetic with times and shares."""
     return type(value) in (int, float) and (value == math.inf or abs(value) < 1e18)  # type: ignore[arg-type]

@@ -1,30 +1,31 @@
-"""The arena: pages of several KV formats in one byte range, without a partition.
+"""The arena: pages of several KV formats in one byte range, without a fixed partition.
 
-The range is cut into equal slabs. A slab holds pages of one format at a time and changes format only when it is empty,
-so any mix of formats shares the pool. A page id is `slab * stride + slot`; where it lies is `offset`.
+The range is cut into equal slabs. A slab contains pages of one format at a time and changes format only when it is
+empty, so any mix of formats shares the pool. A page id is `slab * stride + slot`; `offset` returns where it lies.
 
-Free pages of a format live in three places, taken from in this order:
+Free pages of a format are in three places, used in this order:
 
-- *returned*: given back lately, in any order, at most RETURNED_MOST of them. A full pool that evicts and takes lives
-  off these: a slice of a list each way, wherever in the pool the pages lie;
-- *holes* in slabs that are partly used, by how many there are (classes 1, 2–3, 4–7, …): the fullest class first, so
-  that the emptiest slabs can drain;
+- *returned*: freed recently, in any order, at most RETURNED_MOST of them. A full pool that evicts and allocates uses
+  only these: one slice of a list each way, wherever in the pool the pages lie;
+- *holes* in partly used slabs, by their number (classes 1, 2–3, 4–7, …): the fullest slabs first, so that the emptiest
+  can drain;
 - empty slabs, which belong to no format.
 
-When a format lacks room, the others' returned pages are sorted into their slabs, which may empty some; then slabs of
-others are emptied by moving their pages into holes elsewhere (`Move`). Only pages whose owner is movable move.
+When a format lacks room, the other formats' returned pages are sorted into their slabs, which may empty some. Then
+slabs of other formats are emptied by moving their pages into holes elsewhere (`Move`). Only pages of a movable owner
+move.
 
 **The bound.** A slab of format G can be emptied exactly when G has a slab's worth of free pages and one of its slabs
-has movable pages only. So, once an allocation was refused, the free bytes it could not use are at most
+contains movable pages only. So, after a refused allocation, the free bytes it could not use are at most
 
-    one slab for every other format in use + the slabs that hold an immovable page
+    one slab for every other format in use + the slabs that contain an immovable page
 
-and the slabs' tails come on top; `fragmentation` has the figures. A refusal looks at 2 × LOOKS slabs of each format
-(and as many more as it wants emptied), half of them the emptiest, half by a sweep that the next refusal continues: in a
-pool of more than LOOKS slabs "holds an immovable page" means "held one when last looked at".
+plus the slabs' tails; `fragmentation` returns the figures. A refusal looks at 2 × LOOKS slabs of each format (and as
+many more as it wants emptied): half of them the emptiest, half by a sweep that the next refusal continues. In a pool of
+more than LOOKS slabs, "contains an immovable page" means "contained one when last looked at".
 
-Nothing here grows with the pool but with what was ever in use: a slab's lists come into being when it is first claimed.
-Nothing scans but `check`.
+Memory grows with what was ever in use, not with the pool: a slab's lists are created when it is first claimed. Only
+`check` scans.
 """
 
 from bisect import bisect_left
@@ -45,7 +46,7 @@ LOOKS = 64
 
 @dataclass(frozen=True, slots=True)
 class FormatUse:
-    """One format's part of a pool. `unusable_bytes` are free, but in slabs that hold pages of other formats."""
+    """One format's part of a pool. `unusable_bytes` are free, but in slabs that contain pages of other formats."""
 
     slabs: int
     used_pages: int
@@ -58,7 +59,7 @@ class FormatUse:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """Where a pool's bytes are: used + free + tail. `unusable_bytes` is that of the format in use that fares worst."""
+    """A pool's bytes: used + free + tail. `unusable_bytes` is the largest value of any format in use."""
 
     pool_bytes: int
     used_bytes: int
@@ -73,10 +74,10 @@ class Fragmentation:
 
 
 def choose_slab_bytes(capacity_bytes: int, page_bytes: Iterable[int]) -> int:
-    """About 64 of the largest page, fewer in a small pool; of the sizes near that, the one that wastes least.
+    """Return the slab size that wastes least among those near 64 of the largest page (fewer in a small pool).
 
-    Every choice is a multiple of some page, so pages are aligned to whatever all page sizes are multiples of. A small
-    pool of one format may have smaller slabs still: nobody else wants them, and each page counts.
+    Every candidate is a multiple of some page, so pages are aligned to the common divisor of all page sizes. A small
+    pool of one format may have still smaller slabs: no other format needs them, and each page counts.
     """
     sizes = set(page_bytes)
     largest = max(sizes)
@@ -84,7 +85,7 @@ def choose_slab_bytes(capacity_bytes: int, page_bytes: Iterable[int]) -> int:
     target = largest * max(1, min(PAGES_PER_SLAB, capacity_bytes // (largest * slabs)))
     is_small = len(sizes) == 1 and capacity_bytes < largest * PAGES_PER_SLAB**2
     low, high = largest if is_small else max(largest, target // 2), min(capacity_bytes, target * 3 // 2)
-    # The waste is least just at a multiple of some page; that of much smaller pages is next to nothing anyway.
+    # The waste is least exactly at a multiple of some page; for much smaller pages it is negligible anyway.
     steps = [size for size in sizes if size * PAGES_PER_SLAB >= largest]
     choices = {size * count for size in steps for count in range(-(-low // size), high // size + 1)}
 
@@ -112,7 +113,7 @@ class _Shelf:
         self.holes.extend({} for _ in range(self.slots.bit_length() + 1))
 
     def pop_fullest(self) -> int | None:
-        """Some slab of the fullest class that has holes."""
+        """Remove and return a slab of the fullest class with holes."""
         for slabs in self.holes:
             if slabs:
                 return slabs.popitem()[0]
@@ -132,11 +133,11 @@ class Arena:
         self._tier = tier
         self._rest_bytes = capacity_bytes - self.slabs * self.slab_bytes
         self._shelves = {name: self._new_shelf(name, size) for name, size in page_bytes.items()}
-        # Of the slabs that were ever claimed, always the lowest ids:
+        # Of the slabs that were ever claimed, which are always the lowest ids:
         self._shelf_of: list[_Shelf | None] = []
         self._free: list[list[int]] = []  # a slab's holes
-        self._owners: list[PageOwner | None] = []  # by page id; of a free page None
-        self._drained: list[int] = []  # claimed once, empty now
+        self._owners: list[PageOwner | None] = []  # by page id; None for a free page
+        self._drained: list[int] = []  # claimed before, empty now
         self._sweep = 0
         self._moves: list[Move] = []
 
@@ -163,12 +164,12 @@ class Arena:
         return self.slabs * self._shelf(kv_format).slots
 
     def slab_format(self, slab: int) -> str | None:
-        """None while it is empty."""
+        """Return the slab's format, or None while it is empty."""
         shelf = self._shelf_of[slab] if slab < len(self._shelf_of) else None
         return shelf.kv_format if shelf else None
 
     def offset(self, page: int, kv_format: str | None = None) -> int:
-        """Where the page begins. Without a format: that of its slab now; a page that was freed may have had another."""
+        """Return the page's byte offset, by default for its slab's format. A freed page may have had another."""
         slab, slot = divmod(page, self.stride)
         shelf = self._shelf(kv_format) if kv_format is not None else self._shelf_of[slab]
         assert shelf is not None, f"page {page} lies in an empty slab"
@@ -176,12 +177,12 @@ class Arena:
         return slab * self.slab_bytes + slot * shelf.page_bytes
 
     def take_moves(self) -> list[Move]:
-        """What was moved since the last call, in order. Ask before you note an operation of your own."""
+        """Return the moves since the last call, in order. Call this before recording an operation of your own."""
         moves, self._moves = self._moves, []
         return moves
 
     def missing(self, kv_format: str, pages: int) -> int:
-        """See Storage. Sorting, draining and moving happen here, and only when there is no room without."""
+        """See `Storage.missing`. Sorting, draining and moving happen here, and only when there is no other room."""
         shelf = self._shelf(kv_format)
         short = pages - shelf.free - self.empty_slabs * shelf.slots
         if short > 0:
@@ -231,7 +232,7 @@ class Arena:
         )
 
     def check(self) -> list[str]:
-        """What is wrong; nothing, when sound. Looks at every page that was ever in use once or twice, in C."""
+        """Return all inconsistencies. Looks at every page that was ever in use once or twice, in C."""
         slabs: dict[_Shelf | None, list[int]] = {None: [], **{shelf: [] for shelf in self._shelves.values()}}
         for slab, shelf in enumerate(self._shelf_of):
             slabs[shelf].append(slab)
@@ -267,7 +268,7 @@ class Arena:
     # Between slabs and formats
 
     def _pull(self, shelf: _Shelf, pages: int) -> list[int]:
-        """That many pages out of holes, then out of empty slabs. The caller counts them off `shelf.free`."""
+        """Take pages out of holes, then out of empty slabs. The caller subtracts them from `shelf.free`."""
         taken: list[int] = []
         while (short := pages - len(taken)) > 0:
             slab = shelf.pop_fullest()
@@ -299,7 +300,7 @@ class Arena:
         return range(slab * self.stride, slab * self.stride + shelf.slots)
 
     def _vacate(self, shelf: _Shelf, slab: int) -> None:
-        """All its pages are free and counted: it belongs to nobody."""
+        """Release a slab whose pages are all free and counted from its format."""
         shelf.free -= shelf.slots
         shelf.slabs -= 1
         self._shelf_of[slab] = None
@@ -307,7 +308,7 @@ class Arena:
         self._drained.append(slab)
 
     def _sort_returned(self, shelf: _Shelf) -> None:
-        """Put returned pages among the holes of their slabs; slabs that are empty then belong to nobody."""
+        """Put returned pages among the holes of their slabs. Slabs that are empty then belong to no format."""
         pages = sorted(shelf.returned)
         shelf.returned.clear()
         start = 0
@@ -327,7 +328,7 @@ class Arena:
     # Compaction
 
     def _make_room(self, shelf: _Shelf, slabs: int) -> int:
-        """Empty up to that many slabs of other formats, those with the most free bytes first. How many were."""
+        """Empty up to `slabs` slabs of other formats, those with the most free bytes first, and return how many."""
         before = self.empty_slabs
         others = [one for one in self._shelves.values() if one is not shelf and one.free >= one.slots]
         for other in sorted(others, key=lambda one: one.free * one.page_bytes, reverse=True):
@@ -346,8 +347,8 @@ class Arena:
                 self._drain(shelf, slab)
 
     def _candidates(self, shelf: _Shelf, looks: int) -> Iterable[int]:
-        """The emptiest slabs, then the next ones of the sweep over all."""
-        emptiest = list(islice(chain.from_iterable(reversed(shelf.holes)), looks))  # by class: the order is finer yet
+        """Return the emptiest slabs, then the next ones of the sweep over all."""
+        emptiest = list(islice(chain.from_iterable(reversed(shelf.holes)), looks))  # by class: sorted finer below
         emptiest.sort(key=lambda slab: len(self._free[slab]), reverse=True)
         claimed = len(self._shelf_of)
         swept = [(self._sweep + step) % claimed for step in range(min(looks, claimed))]
@@ -355,7 +356,7 @@ class Arena:
         return dict.fromkeys(emptiest + swept)
 
     def _is_movable(self, shelf: _Shelf, slab: int) -> bool:
-        """Whether each of its pages is free or has an owner who lets it move."""
+        """Return whether each page of the slab is free or has a movable owner."""
         slots = self._slots(shelf, slab)
         unowned = 0
         previous: PageOwner | None = None
@@ -369,7 +370,7 @@ class Arena:
         return unowned == len(self._free[slab])
 
     def _drain(self, shelf: _Shelf, slab: int) -> None:
-        """Move what it holds into holes of other slabs: there is a slab's worth of free pages, so they suffice."""
+        """Move the slab's pages into holes of other slabs. A slab's worth of pages is free, so the holes suffice."""
         free = self._free[slab]
         if free:
             del shelf.holes[len(free).bit_length()][slab]
@@ -389,7 +390,7 @@ class Arena:
     # Integrity
 
     def _check_slabs(self, slabs: Sequence[int]) -> Iterable[str]:
-        """The empty ones."""
+        """Check the empty slabs."""
         if sorted(self._drained) != slabs:
             yield f"slabs {_some(slabs)} are empty, {_some(self._drained)} are known to be"
         for slab in slabs:
@@ -425,7 +426,7 @@ class Arena:
             yield f"free pages {_some(owned)} have an owner"
 
     def _check_owners(self) -> Iterable[str]:
-        """Each page that was assigned is in its owner's list, once."""
+        """Check that each assigned page is in its owner's list exactly once."""
         owned = len(self._owners) - sum(map(is_, self._owners, repeat(None)))
         found = 0
         for owner in self._distinct_owners():

@@ -1,10 +1,9 @@
-"""The policy over any storage: what may be matched, who holds it, when it ends, who gives way, and why something was
-missed.
+"""The cache policy over any storage: which blocks match, who leases them, when they expire, which are evicted, and why
+a block was missed.
 
-`PrefixCache` knows digests and pages, no tokens and no block tables: `manager.BlockManager` adds those for our own
-engine, and another engine with a block pool of its own can use this as it is. One thread calls it, between two steps of
-the engine. Every call first takes the time and reclaims what has expired, a bounded number of runs at once; what waits
-does not match.
+`PrefixCache` works on digests and pages, without tokens and block tables. `manager.BlockManager` adds those for our own
+engine, and another engine with its own block pool can use this class directly. One thread calls it, between two steps
+of the engine. Every call first reads the clock and reclaims a bounded number of expired runs; the others cannot match.
 """
 
 import math
@@ -32,7 +31,7 @@ from engine_agent.cache.tiers import Refused
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The longest living prefix of a chain, found at a moment and not held yet."""
+    """The longest living prefix of a chain at one moment, not yet leased."""
 
     at: float
     tree: Tree | None
@@ -42,9 +41,11 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class PurgeReceipt:
-    """What a purge has freed and zeroed, in every tier: all that could be found, and all that sequences in flight held
-    or still wrote. Done when the last of them has let go. Pages freed before the purge are not in it: nobody can reach
-    them, and their next owner writes over them.
+    """The memory that a purge has freed and zeroed in every tier: all matchable blocks, and all blocks that sequences
+    in flight used or still wrote.
+
+    It is done when the last of these sequences has released its lease. Pages freed before the purge are not in it:
+    nothing can read them, and their next owner overwrites them.
     """
 
     namespace: str
@@ -83,9 +84,7 @@ class PrefixCache:
     # Namespaces
 
     def set_namespace(self, name: str, *, key: bytes, epoch: int, policy: NamespacePolicy) -> PurgeReceipt | None:
-        """Make a namespace known, or change it. A higher epoch purges; what the policy says holds for blocks already
-        there.
-        """
+        """Register or change a namespace. A higher epoch purges it. The new policy applies to existing blocks, too."""
         key_checked(key)
         if type(epoch) is not int or epoch < 0:
             raise InvalidValue("epoch", epoch, "a whole number, 0 or more")
@@ -107,7 +106,7 @@ class PrefixCache:
         return receipt
 
     def remove_namespace(self, name: str) -> PurgeReceipt:
-        """Purge it and forget it. Sequences in flight may finish."""
+        """Purge and remove the namespace. Sequences in flight may finish."""
         now = self.now()
         namespace = self.books.namespace(name)
         receipt = self._purge(namespace, namespace.key, namespace.epoch, now)
@@ -123,12 +122,12 @@ class PrefixCache:
     # Requests
 
     def open(self, namespace: Namespace, kv_format: str, cap_seconds: float) -> Hold:
-        """A hold of nothing, for a new sequence."""
+        """Return an empty lease for a new sequence."""
         self.books.device.storage.page_bytes(kv_format)
         return Hold(namespace, kv_format, cap_seconds, keeps=namespace.policy.prefix_caching)
 
     def match(self, namespace: Namespace, chain: Chain, stop: int) -> Match:
-        """How much of a chain's first `stop` blocks is there. To be used before anything else is asked."""
+        """Return how much of a chain's first `stop` blocks is cached. Use the result before any other call."""
         now = self.now()
         tree = namespace.trees.get(chain.root) if namespace.policy.prefix_caching else None
         if tree is None:
@@ -137,7 +136,7 @@ class PrefixCache:
         return Match(now, tree, path, depth)
 
     def miss(self, namespace: Namespace, chain: Chain, stop: int, found: Match, rehash: Rehash) -> Miss:
-        """Why the first block that is not there is not there."""
+        """Return why the first missing block is missing."""
         if not namespace.policy.prefix_caching:
             return Miss("disabled")
         if found.depth >= stop:
@@ -145,7 +144,7 @@ class PrefixCache:
         above = found.path[-1] if found.path else found.tree.top if found.tree else None
         there = above.children.get(chain.digests[found.depth]) if above and above.end == found.depth else None
         if there and not there.is_hollow:
-            return Miss("expired")  # and not reclaimed yet
+            return Miss("expired")  # but not reclaimed yet
         if there and there.ghost:
             return Miss(there.ghost.reason, there.ghost.by)
         if namespace.purged:
@@ -161,14 +160,14 @@ class PrefixCache:
         return Miss("cold")
 
     def grab(self, hold: Hold, found: Match, *, more_pages: int) -> list[int] | Refused:
-        """Hold what was found and take pages besides: the pages of all, in order."""
+        """Lease the matched blocks, take further pages, and return all pages in order."""
         return self._holds.grab(hold, found.path, found.depth, more_pages=more_pages, now=found.at)
 
     def take(self, hold: Hold, pages: int) -> list[int] | Refused:
         return self._holds.take(hold, pages, self.now())
 
     def fill(self, hold: Hold, chain: Chain, pages: list[int], upto: int) -> None:
-        """`pages` may name other pages of equal content afterwards."""
+        """Make written blocks matchable. `pages` may name other pages of equal content afterwards."""
         self._holds.fill(hold, chain, pages, upto, self.now())
 
     def fork(self, parent: Hold, pages: Sequence[int]) -> Hold:
@@ -179,7 +178,7 @@ class PrefixCache:
     def count_request(
         self, namespace: Namespace, digests: Digests, *, prompt_tokens: int, cached_tokens: int, at: float
     ) -> None:
-        """One more admitted request, with the digests of its matchable blocks."""
+        """Count an admitted request, given the digests of its matchable blocks."""
         counters = namespace.counters
         counters.requests += 1
         counters.prompt_tokens += prompt_tokens
@@ -189,9 +188,7 @@ class PrefixCache:
     def what_if(
         self, namespace: Namespace, *, kv_format: str, ttl_seconds: float | None, limit_share: float | None
     ) -> float | None:
-        """The token hit ratio its traffic would have had with another TTL, or as the least recently used of another
-        limit.
-        """
+        """Return the namespace's token hit ratio under another TTL, or under LRU eviction at another limit."""
         policy, storage = namespace.policy, self.books.device.storage
         limit_blocks = None
         if limit_share is not None:
@@ -210,15 +207,15 @@ class PrefixCache:
         self._holds.let_go(hold, pages, self.now())
 
     def let_go_page(self, hold: Hold, page: int) -> None:
-        """One private page of a sequence that goes on without it."""
+        """Release one private page of a sequence that continues without it."""
         self._departures.let_go_pages(hold.namespace, hold.kv_format, [page], hold.purge)
 
     def is_shared(self, page: int) -> bool:
-        """Whether several tables name this page, which is in no index."""
+        """Return whether several tables name this page, which is in no index."""
         return self.books.loose.get(page, 1) > 1
 
     def forget(self, kv_format: str, page: int) -> None:
-        """What lies in this page of the device is not what should: it is matched no more, nor what hangs below it."""
+        """Drop the block in this device page, and all blocks below it, because its content is wrong."""
         now = self.now()
         for namespace in self.books.namespaces.values():
             for tree in namespace.trees.values():
@@ -256,14 +253,14 @@ class PrefixCache:
     # Time and purges
 
     def now(self) -> float:
-        """The time, after what had to happen until then has happened."""
+        """Return the time, after handling everything that was due by then."""
         now = self._clock()
         if self.books.appointments.next_at <= now:
             self._reclaim(now)
         return now
 
     def empty(self, namespace: Namespace) -> None:
-        """All it has leaves, as if its caching were off for a moment. Its pins wait for their blocks."""
+        """Drop all blocks, as if caching were off for a moment. Pins wait for their blocks."""
         now = self.now()
         self._empty(namespace, now)
         if namespace.policy.prefix_caching:
@@ -271,7 +268,7 @@ class PrefixCache:
             self._pinning.settle(namespace, now)
 
     def purge(self, name: str, *, key: bytes, epoch: int) -> PurgeReceipt:
-        """Nothing from before matches from here on. Raises InvalidValue unless the epoch is a later one."""
+        """Purge the namespace: no block from before can match. Raises InvalidValue unless the epoch is higher."""
         now = self.now()
         namespace = self.books.namespace(name)
         key_checked(key)
@@ -280,7 +277,7 @@ class PrefixCache:
         return self._purge(namespace, key, epoch, now)
 
     def take_receipts(self) -> list[PurgeReceipt]:
-        """Of purges that waited for sequences and are done now. Each is handed out once."""
+        """Return the receipts of purges that waited for sequences and are now done, each once."""
         purges = self.books.purges
         done = [purge for purge in purges if not purge.holds_left]
         purges[:] = [purge for purge in purges if purge.holds_left]
@@ -308,13 +305,13 @@ class PrefixCache:
             for run in (run for tree in namespace.trees.values() for run in tree.runs() if not run.is_hollow):
                 namespace.by_cap.add(cap_ends(run, policy), run)
         self._appoint(namespace)
-        self._reclaim(now)  # first, so that nothing that is over now counts as displaced
+        self._reclaim(now)  # first, so that no expired block counts as evicted
         self._pinning.settle(namespace, now)
         self._appoint(namespace)
         self._reclaim(now)
 
     def _reopen_pins(self, namespace: Namespace) -> None:
-        """Caching is on again, so pins wait for their blocks again."""
+        """Let pins wait for their blocks again, because caching is on again."""
         for pin in namespace.pins.values():
             if pin.state == "disabled":
                 pin.state = "over_budget"
@@ -339,9 +336,7 @@ class PrefixCache:
         return _receipt(purge)
 
     def _marks(self, namespace: Namespace, tree: Tree, now: float) -> PurgedChain | None:
-        """Eight bytes of each block, until the blocks would have ended anyway, or the namespace's share of ghosts is
-        full.
-        """
+        """Return eight bytes of each block, up to the namespace's share of ghosts, until the blocks' natural end."""
         runs = [run for run in tree.runs() if not run.is_hollow]
         if not runs:
             return None
@@ -353,7 +348,7 @@ class PrefixCache:
         return PurgedChain(tree.root, tree.kin, tree.kv_format, marks, until)
 
     def _empty(self, namespace: Namespace, now: float) -> None:
-        """Caching is off, so nothing is kept, and sequences in flight add nothing."""
+        """Drop all blocks because caching is off. Sequences in flight add none."""
         self._pinning.disable(namespace, now)
         for hold in namespace.holds:
             hold.keeps = False
@@ -367,7 +362,7 @@ class PrefixCache:
         return lambda run: not run.is_hollow and life_ends(run, policy) > now
 
     def _reclaim(self, now: float) -> None:
-        """What expired leaves, a bounded number of runs at a time."""
+        """Expire due runs, a bounded number at a time."""
         left = self.limits.reclaimed_runs
         while left > 0 and (namespace := self.books.appointments.take_due(now)):
             self._pinning.end_due(namespace, now)
@@ -377,7 +372,7 @@ class PrefixCache:
             self._appoint(namespace)
 
     def _first_due(self, namespace: Namespace, now: float) -> Run | None:
-        """A run that has come to its end. Entries that are no longer true are dropped on the way."""
+        """Return a run that has expired, or None. Out-of-date entries are dropped."""
         policy = namespace.policy
         if policy.ttl_mode == "sliding":
             for account in namespace.accounts:
@@ -387,16 +382,16 @@ class PrefixCache:
         for by_time, seconds in ((namespace.by_cap, 0.0), (namespace.by_age, policy.age_seconds())):
             while by_time.first_at() + seconds <= now:
                 run = by_time.take_first()
-                if run is None or run.is_hollow or run.pins:  # a pin's end puts it back
+                if run is None or run.is_hollow or run.pins:  # the end of the pin puts it back
                     continue
                 if life_ends(run, policy) <= now:
-                    by_time.add(run.created[0], run)  # for what of it may be left
+                    by_time.add(run.created[0], run)  # for the part of it that may be left
                     return run
                 by_time.add(cap_ends(run, policy) if by_time is namespace.by_cap else run.created[0], run)
         return None
 
     def _appoint(self, namespace: Namespace) -> None:
-        """When this namespace next has something to end. What is added later appoints itself."""
+        """Set the timer for the namespace's next expiry. Later additions set their own timers."""
         policy = namespace.policy
         for by_time in (namespace.by_age, namespace.by_cap):
             by_time.tidy(namespace.runs)

@@ -1,7 +1,7 @@
-"""How much of a tier each namespace may hold: reservation, limit and weight, in bytes of that tier.
+"""Quotas: how much of a tier each namespace may use, by reservation, limit and weight, in bytes of that tier.
 
-A namespace is charged before anything is taken, so it pays for what it is about to hold. A limit is never passed. A
-reservation cannot be taken by others, but lends what its owner does not hold. What is contended goes by weight.
+A namespace is charged before it gets pages. It never exceeds its limit. Others cannot take a reservation, but they can
+borrow its unused part. Contended memory is divided by weight.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Shares:
 
     reserved_bytes: int
     limit_bytes: int
-    is_limited: bool  # by less than the whole tier; what the tier itself lacks is nobody's quota
+    is_limited: bool  # to less than the whole tier; a shortage of the tier itself is not a quota
     pin_bytes: int
     weight: float
 
@@ -33,7 +33,7 @@ def shares_of(policy: NamespacePolicy, capacity_bytes: int) -> Shares:
 
 
 class Account:
-    """What one namespace holds of one tier, and what of that nobody uses."""
+    """The bytes that one namespace has in one tier, and how many of them are idle."""
 
     __slots__ = (
         "grain_bytes",
@@ -55,16 +55,16 @@ class Account:
         self.shares = shares
         self.step_bytes = step_bytes
         self.resident_bytes = 0
-        self.resident_by_format: dict[str, int] = {}  # in bytes; together they are the line above
+        self.resident_by_format: dict[str, int] = {}  # in bytes; the sum is `resident_bytes`
         self.idle_bytes = 0
-        self.grain_bytes = 1  # the largest page it ever held here
-        self.listed_evictable = 0  # what of it the tier's sum holds
+        self.grain_bytes = 1  # the largest page it ever had here
+        self.listed_evictable = 0  # its contribution to the tier's sum
         self.idle = IdleList()
-        self.shadows = IdleList()  # copies whose run also has one in a better tier: the first to go
+        self.shadows = IdleList()  # copies whose run also has one in a higher tier: evicted first
 
     @property
     def evictable_bytes(self) -> int:
-        """What others may take: idle, and above the reservation by whole blocks."""
+        """Return the bytes that others may take: idle, and above the reservation by whole blocks."""
         if not self.shares.reserved_bytes:
             return self.idle_bytes
         above = self.resident_bytes - self.shares.reserved_bytes
@@ -80,7 +80,7 @@ class Account:
         )
 
     def charge(self, kv_format: str, size: int) -> None:
-        """So many bytes more, or less."""
+        """Add `size` bytes, which may be negative."""
         self.resident_bytes += size
         held = self.resident_by_format[kv_format] = self.resident_by_format.get(kv_format, 0) + size
         assert held >= 0, f"{held} bytes of {kv_format}"
@@ -93,7 +93,7 @@ class Account:
         return self.shadows.oldest() or self.idle.oldest()
 
     def add_idle(self, copy: TierCopy, page_bytes: int) -> None:
-        """A copy that was just released, or just came from the tier above: the newest there is."""
+        """Add a copy that was just released or just demoted, as the newest."""
         self.idle.add_newest(copy)
         self.idle_bytes += len(copy.pages) * page_bytes
 
@@ -102,11 +102,11 @@ class Account:
         self.idle_bytes += len(copy.pages) * page_bytes
 
     def put_back(self, copy: TierCopy, page_bytes: int) -> None:
-        """As if it had not been taken out: what it was wanted for did not come about."""
+        """Put a copy back in its old position, after a planned use did not happen."""
         self.idle.add_back(copy)
         self.idle_bytes += len(copy.pages) * page_bytes
 
     def remove(self, copy: TierCopy, page_bytes: int) -> None:
-        """Somebody uses it, or it goes."""
+        """Remove a copy that is used again or evicted."""
         unlink(copy)
         self.idle_bytes -= len(copy.pages) * page_bytes

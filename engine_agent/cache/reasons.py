@@ -1,10 +1,10 @@
-"""Why a block was not there: what is remembered of blocks that have gone, within bounds.
+"""Miss reasons: bounded records of why blocks left.
 
-Blocks that left stay in their tree as a hollow run, with the departure that emptied it: the ghost. A namespace's ghosts
-are bounded, the oldest go first, and how far back they reach is a number people are shown: "cold" means "not seen
-within that horizon". After a purge its ghosts are gone too; what remains are eight bytes of each purged block's digest,
-under a root no block can have any more, for as long as the blocks would have lived, so that "purged" can be told from
-"cold". Neither holds a token.
+Blocks that left stay in their tree as a hollow run, together with the departure that emptied it: the ghost. The number
+of a namespace's ghosts is bounded, and the oldest are dropped first. Their horizon is shown to users: "cold" means "not
+seen within that horizon". A purge removes the ghosts, too. It leaves eight bytes of each purged block's digest, under a
+root that no block can have any more, for as long as the blocks would have lived, so that "purged" can be distinguished
+from "cold". Neither record contains a token.
 """
 
 import math
@@ -19,13 +19,13 @@ from engine_agent.cache.keys import Digest, Digests
 MissReason = Literal["none", "cold", "expired", "evicted", "quota", "purged", "dtype", "disabled", "other-agent"]
 
 MARK_BYTES = 8
-RUN_SIZE = 16  # a hollow run, and a tree of its own, take about as much memory as so many digests
-MOST_PURGED = 64  # chains: each costs a miss the hashing of its prompt
+RUN_SIZE = 16  # a hollow run, and a tree of its own, take about as much memory as this many digests
+MOST_PURGED = 64  # chains: each makes a miss hash its prompt once more
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Why the first missed block missed, and for `evicted`, on whose behalf."""
+    """The reason of the first missed block, and for `evicted`, the namespace whose request evicted it."""
 
     reason: MissReason
     by: str | None = None
@@ -43,29 +43,29 @@ class Ghosts:
         self._departures: OrderedDict[Ghost, None] = OrderedDict()
         self._forgot_at: float | None = None
         self.blocks = 0
-        self.size = 0  # in blocks; a run counts for some, however short it is
+        self.size = 0  # in blocks; each run adds a fixed amount, however short it is
 
     def add(self, run: Run, ghost: Ghost) -> None:
-        """The run has just become hollow."""
+        """Record the departure of a run that has just become hollow."""
         self._departures[ghost] = None
         self._join(run, ghost)
         self.blocks += len(run.digests)
 
     def split(self, run: Run, upper: Run) -> None:
-        """A hollow run was cut in two."""
+        """Update the record after a hollow run was cut in two."""
         if run.ghost:
             self._join(upper, run.ghost)
             self.size -= len(upper.digests)
 
     def revive(self, run: Run) -> None:
-        """Somebody computed it again."""
+        """Remove a recomputed run from the record."""
         if ghost := run.ghost:
             self._leave(run, ghost)
             if not ghost.live:
                 del self._departures[ghost]
 
     def forget_beyond(self, bound: int) -> list[Run]:
-        """The oldest departures, until what remains is within the bound: their runs, which nothing keeps any more."""
+        """Drop the oldest departures until the rest is within the bound. Return their runs, which may now be pruned."""
         forgotten = []
         while self.size > bound and self._departures:
             ghost, _ = self._departures.popitem(last=False)
@@ -77,7 +77,7 @@ class Ghosts:
         return forgotten
 
     def horizon_seconds(self, now: float) -> float:
-        """How far back everything is remembered; infinity as long as nothing had to be forgotten."""
+        """Return how far back the record is complete; infinity while nothing was dropped."""
         return math.inf if self._forgot_at is None else now - self._forgot_at
 
     def clear(self) -> None:
@@ -103,7 +103,7 @@ class Ghosts:
 
 @dataclass(frozen=True, slots=True)
 class PurgedChain:
-    """What is left of one purged tree."""
+    """The record of one purged tree."""
 
     root: Digest
     kin: Kinship
@@ -123,7 +123,7 @@ Rehash = Callable[[Digest], Digests]  # the prompt's digests under another root,
 
 
 def latest(chains: Sequence[PurgedChain], *, most: int, now: float) -> list[PurgedChain]:
-    """Those that still say something, the newest, so many that their marks are within the bound."""
+    """Return the newest chains that are still valid, as many as fit the bound with their marks."""
     kept: list[PurgedChain] = []
     for chain in reversed(chains):
         most -= len(chain.marks) + RUN_SIZE
@@ -135,7 +135,7 @@ def latest(chains: Sequence[PurgedChain], *, most: int, now: float) -> list[Purg
 
 
 def was_purged(purged: Sequence[PurgedChain], chain: Chain, rehash: Rehash, now: float) -> bool:
-    """Whether the first missed block was there before a purge."""
+    """Return whether the first missed block was cached before a purge."""
     return any(
         one.until > now
         and one.kin == chain.kin

@@ -1,4 +1,4 @@
-"""One request as the cache sees it: its tokens, the digests of its full blocks, and its block table."""
+"""One request in the cache: its tokens, the digests of its full blocks, and its block table."""
 
 from array import array
 from dataclasses import replace
@@ -13,8 +13,9 @@ State = Literal["new", "admitted", "released"]
 
 
 class Sequence:
-    """`pages[i]` is the page of block i. Whoever reads or writes K and V takes the table anew in each step: it may
-    change.
+    """A request in the cache. `pages[i]` is the page of block i.
+
+    Code that reads or writes K and V must take the table again in each step, because it may change.
     """
 
     __slots__ = (
@@ -35,7 +36,7 @@ class Sequence:
         self.tokens = tokens
         self.cap_seconds = cap_seconds
         self.pages: list[int] = []
-        self.filled_tokens = 0  # whose K and V are in the pages
+        self.filled_tokens = 0  # tokens with K and V in the pages
         self.cached_tokens = 0  # fixed at admission
         self.is_counted = False
         self.state: State = "new"
@@ -56,14 +57,14 @@ class Sequence:
 
     @property
     def matchable_blocks(self) -> int:
-        """The last token is always computed, so that there is something to sample from."""
+        """Return how many blocks can match. The last token is always computed, so that there is one to sample from."""
         return (len(self.tokens) - 1) // self.identity.block_tokens
 
     def blocks_for(self, more_tokens: int = 0) -> int:
         return -(-(len(self.tokens) + more_tokens) // self.identity.block_tokens)
 
     def rekey(self, owner: Namespace) -> None:
-        """The namespace got another key while this waited."""
+        """Rehash after the namespace got another key while the request waited."""
         self.owner = owner
         self.identity = replace(self.identity, epoch=owner.epoch)
         root = chain_root(owner.key, self.identity)
@@ -71,7 +72,7 @@ class Sequence:
         self.chain.digests = self.digests_under(root, len(self.tokens) // self.identity.block_tokens)
 
     def digests_under(self, root: Digest, blocks: int) -> Digests:
-        """The digests of its first blocks under some root."""
+        """Return the digests of the sequence's first blocks under this root."""
         width = self.identity.block_tokens
         return block_keys(root, packed_tokens(self.tokens[: blocks * width]), width)
 
@@ -84,7 +85,7 @@ class Sequence:
             chain.digests += block_keys(parent, packed_tokens(self.tokens[known * width :]), width)
 
     def copy(self, hold: Hold) -> "Sequence":
-        """A second table of the same pages."""
+        """Return a sequence with a second table of the same pages."""
         twin = Sequence.__new__(Sequence)
         for name in self.__slots__:
             setattr(twin, name, getattr(self, name))
@@ -93,7 +94,7 @@ class Sequence:
         return twin
 
     def held(self, verb: str) -> Hold:
-        """What it holds. Raises SequenceReleased before admission and after release."""
+        """Return the lease. Raises SequenceReleased before admission and after release."""
         if self.hold is None or self.state != "admitted":
             raise SequenceReleased(self.state, verb=verb)
         return self.hold

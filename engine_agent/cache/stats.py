@@ -1,4 +1,4 @@
-"""Numbers for people and programs: what a namespace has and did, and how full the pool is."""
+"""Statistics: a namespace's memory and counters, and how full the pool is."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -23,11 +23,11 @@ class NamespaceStats:
     namespace: str
     epoch: int
     resident_bytes: int  # on the device, in use or not
-    resident_bytes_by_format: Mapping[str, int]  # of those; formats it has nothing in are left out
+    resident_bytes_by_format: Mapping[str, int]  # of those; formats without bytes are left out
     resident_blocks: int  # in the index, in any tier
     sequences: int
     ghost_blocks: int
-    ghost_horizon_seconds: float  # "cold" means: not seen within this; infinity while nothing had to be forgotten
+    ghost_horizon_seconds: float  # "cold" means: not seen within this; infinity while nothing was dropped
     tiers: tuple[TierUse, ...]
     counters: Counters
 
@@ -39,16 +39,14 @@ class NamespaceStats:
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """The device's pool. `waste_ratio` is the part of the pages in use by sequences that no token will ever fill as it
-    is.
-    """
+    """The device's pool. `waste_ratio` is the part of the sequences' pages that contains no token."""
 
     capacity_bytes: int
     used_bytes: int
     evictable_bytes: int
     sequences: int
     sequence_tokens: int
-    sequence_slots: int  # tokens its pages could hold
+    sequence_slots: int  # tokens that its pages can store
 
     @property
     def usage_ratio(self) -> float:

@@ -1,6 +1,6 @@
-"""What the policy needs of whatever keeps the pages: our own `pool.Arena`, a host tier, or vLLM's block pool.
+"""The interface to the store of pages: our own `pool.Arena`, a host tier, or vLLM's block pool.
 
-Pages are ints that mean nothing to the policy. Who may have them, and for how long, is decided elsewhere.
+Pages are opaque ints. Other modules decide which namespace may have them, and for how long.
 """
 
 from collections.abc import MutableSequence, Sequence
@@ -10,15 +10,15 @@ from engine_agent.cache.operations import Move
 
 
 class PageOwner(Protocol):
-    """Who must be told when pages move."""
+    """An owner whose list is updated when its pages move."""
 
     @property
     def is_movable(self) -> bool:
-        """False while a sequence uses the pages: its block table is out, so they stay where they are."""
+        """Return False while a sequence uses the pages: the engine has its block table, so they cannot move."""
 
     @property
     def pages(self) -> MutableSequence[int]:
-        """Has each id assigned to this owner, once. The storage rewrites ids in this very list when it moved pages."""
+        """Return the list of this owner's page ids, each once. The storage rewrites ids in it when it moves pages."""
 
 
 class Storage(Protocol):
@@ -26,40 +26,41 @@ class Storage(Protocol):
 
     @property
     def capacity_bytes(self) -> int:
-        """What shares are shares of: the bytes that pages can use."""
+        """Return the bytes that pages can use. Shares are relative to this."""
 
     @property
     def free_bytes(self) -> int:
-        """For the quick test of feasibility. Over-estimates at most by the fragmentation the storage states."""
+        """Return an estimate for a quick feasibility test, too high by at most the documented fragmentation."""
 
     @property
     def used_bytes(self) -> int:
-        """Of pages that are taken."""
+        """Return the bytes of allocated pages."""
 
     def page_bytes(self, kv_format: str) -> int:
-        """Raises UnknownFormat."""
+        """Return the size of a page. Raises UnknownFormat."""
 
     def most_pages(self, kv_format: str) -> int:
-        """How many there could be if nothing else were here. More than that never fits."""
+        """Return how many pages an otherwise empty storage has. More never fit."""
 
     def missing(self, kv_format: str, pages: int) -> int:
-        """How many of `pages` cannot be given now, after whatever the storage can do by itself. 0: `take` will succeed.
+        """Return how many of `pages` cannot be allocated now, after the storage did what it can. At 0, `take` will
+        succeed.
 
-        It may do that already: claim empty slabs, and move pages of movable owners (their `pages` are rewritten, the
-        moves wait in `take_moves`). So look at an owner's pages after asking, not before.
+        It may already claim empty slabs and move pages of movable owners (their `pages` are rewritten, the moves wait
+        in `take_moves`). So read an owner's pages after this call, not before.
         """
 
     def take(self, kv_format: str, pages: int) -> list[int]:
-        """Exactly that many ids, owned by nobody, so immovable until assigned. `missing` must have said 0."""
+        """Return exactly `pages` ids without an owner, so immovable until assigned. `missing` must have returned 0."""
 
     def give_back(self, kv_format: str, pages: Sequence[int]) -> None:
-        """The pages hold nothing any more. Whoever owned them is forgotten."""
+        """Free pages that are not used any more, and forget their owners."""
 
     def assign(self, pages: Sequence[int], owner: PageOwner | None) -> None:
-        """Say who must be told when these pages move. None: they stay where they are."""
+        """Set the owner whose list is updated when these pages move. With None they cannot move."""
 
     def take_moves(self) -> Sequence[Move]:
-        """What was moved since the last call, in order."""
+        """Return the moves since the last call, in order."""
 
     def check(self) -> list[str]:
-        """What is wrong with its own books; nothing, when they are sound."""
+        """Return all inconsistencies of the storage's own state."""

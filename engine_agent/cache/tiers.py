@@ -1,7 +1,7 @@
-"""One tier of memory shared by all namespaces: taking pages of it, and whose pages go when it is full.
+"""One tier of memory shared by all namespaces: allocates pages and chooses whose pages to evict when it is full.
 
-The device is the first tier; below it may be a host tier, and one more would be one more of these. All of them divide
-what they have by the same rules. What happens to a run that loses its pages is not decided here.
+The device is the first tier; a host tier may be below it, and a further tier would be another instance. All divide
+their memory by the same rules. What happens to a run that loses its pages is decided elsewhere.
 """
 
 import math
@@ -18,12 +18,12 @@ from engine_agent.cache.policy import NamespacePolicy
 from engine_agent.cache.quota import Account, shares_of
 from engine_agent.cache.storage import Storage
 
-STEPS = 1024  # to the pool: who is above its share by as many steps as another is its equal, and the older block goes
+STEPS = 1024  # to the pool: of accounts the same steps above their share, the older block is evicted
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What is missing, and whether the pool or the namespace's own limit stands in the way. It may do later."""
+    """The missing bytes, and whether the pool or the namespace's own limit is the cause. A retry may succeed."""
 
     reason: Literal["pool", "limit"]
     missing_bytes: int
@@ -40,7 +40,7 @@ class Tier:
         self._step_bytes = max(1, storage.capacity_bytes // STEPS)
         self.evictable_bytes = 0  # of all namespaces, as others see them
         self._heap: ShareHeap[Account] = ShareHeap()
-        self._asking: Account | None = None  # weighed beside the others: its own blocks count to the last
+        self._asking: Account | None = None  # ranked outside the heap: all its idle blocks are evictable
 
     def account(self, namespace: str, serial: int, policy: NamespacePolicy) -> Account:
         shares = shares_of(policy, self.storage.capacity_bytes)
@@ -50,7 +50,7 @@ class Tier:
         return max(1, self._step_bytes // self.storage.page_bytes(kv_format))
 
     def changed(self, account: Account, *, got_older: bool = False) -> None:
-        """To be called after every change of what an account holds, or of what of it is idle."""
+        """Update the sums. Call this after every change of an account's memory or of its idle part."""
         evictable = account.evictable_bytes
         self.evictable_bytes += evictable - account.listed_evictable
         account.listed_evictable = evictable
@@ -64,13 +64,13 @@ class Tier:
             return False
 
     def forget(self, account: Account) -> None:
-        """Its namespace is no more."""
+        """Remove the account of a removed namespace."""
         self._heap.forget(account)
 
     def refusal(self, account: Account, need_bytes: int, kept_bytes: int = 0) -> Refused | None:
-        """Why `need_bytes` more cannot be had now, however much is evicted. Evicts nothing.
+        """Return why `need_bytes` more cannot be taken now, however much is evicted, or None. Evicts nothing.
 
-        `kept_bytes` of what of its own is idle are about to be used, so they are not there to be evicted.
+        `kept_bytes` of its own idle memory are about to be used, so they cannot be evicted.
         """
         own_idle = account.idle_bytes - kept_bytes
         over = account.resident_bytes + need_bytes - account.shares.limit_bytes
@@ -81,8 +81,10 @@ class Tier:
         return Refused("pool", short) if short > 0 else None
 
     def take(self, account: Account, kv_format: str, pages: int, evict: "Evict") -> list[int] | Refused:
-        """Pages for this account, others' taken away where that is just. A refusal evicts nothing, but for one case:
-        mixed formats, where what was freed lies among pages of another format that are in use.
+        """Take pages for this account and evict others' pages where the shares allow it.
+
+        A refusal evicts nothing, with one exception: mixed formats, where the freed pages lie among used pages of
+        another format.
         """
         if not pages:
             return []
@@ -97,7 +99,7 @@ class Tier:
         return self.storage.take(kv_format, pages)
 
     def enforce_limit(self, account: Account, evict: "Evict") -> None:
-        """Evict what of its own is idle until it is within its limit, or nothing idle is left."""
+        """Evict an account's own idle blocks until it is within its limit or has no idle block left."""
         while (over := account.over_limit_bytes) and (oldest := account.oldest()):
             size = self._page_bytes(oldest)
             evict(self, account, oldest, min(len(oldest.pages), -(-over // size)), "quota", account)
@@ -116,7 +118,7 @@ class Tier:
         self.changed(account)
 
     def _make_room(self, account: Account, kv_format: str, pages: int, evict: "Evict") -> bool:
-        """Until the storage has the pages: a turn for whoever is furthest above its share, and look again."""
+        """Evict from the account furthest above its share, again and again, until the storage has the pages."""
         missing = self._missing(kv_format, pages)
         if not missing:
             return True
@@ -140,14 +142,14 @@ class Tier:
         return True
 
     def _missing(self, kv_format: str, pages: int) -> int:
-        """What the storage lacks after it did what it can; what it moved for that comes before all that follows."""
+        """Return how many pages the storage lacks after it made room. Queue its moves before later operations."""
         missing = self.storage.missing(kv_format, pages)
-        for move in self.storage.take_moves():  # and nothing of it stays behind, for a purge would not find it
+        for move in self.storage.take_moves():  # no bytes may stay at the source, where a purge would not find them
             self._operations += (move, Zero(move.tier, move.kv_format, (move.source_page,)))
         return missing
 
     def _victim(self, account: Account) -> tuple[Account | None, int, Account | None]:
-        """Who gives, at most how many bytes, and who would be next."""
+        """Return the account to evict from, at most how many bytes, and the next account."""
         other, third = self._heap.first_two()
         if not account.idle_bytes:
             return other, other.evictable_bytes if other else 0, third

@@ -1,10 +1,10 @@
-"""Requests that do not fit now: who waits, and who is next when memory comes free.
+"""The waiting room: requests that do not fit now, and which of them is next when memory becomes free.
 
-In a namespace the lower priority number goes first, and of equals who came first. Between namespaces the one goes
-first that uses least for its weight; one that is at its own limit holds up nobody else. A small request may overtake a
-large one of another namespace as long as the large one has not waited too long: then nobody overtakes it any more, and
-it is served when enough of what runs now has ended. That is asked only for who would then fit; whoever is kept out by
-others' pins and reservations waits without holding anybody up.
+In a namespace, the lower priority number goes first, and among equals the request that came first. Between namespaces,
+the one with the lowest use for its weight goes first; one that is at its own limit blocks no other. A small request may
+overtake a large one of another namespace until the large one has waited too long. Then nothing overtakes it any more,
+and it is served when enough running sequences have ended. Only a request that would then fit gets this protection; one
+that is kept out by others' pins and reservations waits without blocking others.
 """
 
 import heapq
@@ -20,7 +20,7 @@ from engine_agent.cache.sequences import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Not admitted yet; so many requests of its own namespace go before it."""
+    """Not admitted yet; `ahead` requests of its own namespace are before it."""
 
     ahead: int
 
@@ -32,18 +32,18 @@ class _Place:
     counted: bool
     priority: int
     since: float
-    refused: Deferred | None = None  # what it was told last, and
+    refused: Deferred | None = None  # the last answer
     seen: tuple[int, int] = (
         0,
         0,
-    )  # the room there was then, and what its namespace had cached: the same, the same answer
+    )  # (room, cached blocks) at that answer: while they are the same, so is the answer
     seats: int = 1
     lacks_seats: bool = False
     is_patient: bool = False
 
     @property
     def turn(self) -> tuple[int, float]:
-        """Where in its namespace's line it stands."""
+        """Return the sort key of the request in its namespace's line."""
         return self.priority, self.since
 
 
@@ -76,14 +76,13 @@ class WaitingRoom:
         is_returning: bool = False,
         is_patient: bool = False,
     ) -> Admitted | Waiting:
-        """Admit it, or let it wait. Raises NeverFits, and WaitingRoomFull when as many wait as may. Without `may_admit`
-        it waits for `admit_waiting` in any case.
+        """Admit the request, or let it wait.
 
-        `seats`: how many of those it takes that `admit_waiting` may give. `is_returning`: it ran before, so there is
-        always room for it to wait. `is_patient`: it never holds up others, however long it waits.
-
-        `priority` counts within its namespace, the lower goes first. `since`: when it came, if it ran before and had
-        to stop. For `counted` see `BlockManager.admit`.
+        Raises NeverFits, and WaitingRoomFull when the maximum number of requests waits. Without `may_admit` it always
+        waits for `admit_waiting`. `seats`: how many of the seats of `admit_waiting` it takes. `is_returning`: it ran
+        before, so it may always wait. `is_patient`: it never blocks others, however long it waits. `priority` counts
+        within its namespace; the lower goes first. `since`: when it came, if it ran before and was stopped. For
+        `counted` see `BlockManager.admit`.
         """
         now = self._manager.cache.now()
         if sequence.state != "new" or sequence in self._places:
@@ -105,9 +104,10 @@ class WaitingRoom:
         return Waiting(ahead)
 
     def admit_waiting(self, *, seats: int | None = None) -> list[tuple[Sequence, Admitted | CacheError]]:
-        """Whoever fits now, in the order they may run, and whoever cannot any more, with the reason: its namespace is
-        gone, or has a policy now under which it never fits. For after each release and each tick. Those admitted take
-        no more than `seats` together.
+        """Admit the requests that fit now, in order, and reject those that never can, with the reason.
+
+        A request can never fit when its namespace is removed or has a new policy that is too small for it. Call this
+        after each release and each tick. The admitted requests take at most `seats` in total.
         """
         now = self._manager.cache.now()
         answered: list[tuple[Sequence, Admitted | CacheError]] = []
@@ -124,11 +124,11 @@ class WaitingRoom:
         return answered
 
     def waits(self) -> list[tuple[str, float]]:
-        """Each namespace in which somebody waits, and since when the first of its line does."""
+        """Return each namespace with a waiting request, and since when the first of its line waits."""
         return [(name, line[0].since) for name, line in self._lines.items()]
 
     def _seatless(self) -> list[tuple[Sequence, Admitted | CacheError]]:
-        """Those who take no seat are held up by nobody: the engine's own, which are small."""
+        """Serve requests that take no seat, which nothing blocks: the engine's own, which are small."""
         answered: list[tuple[Sequence, Admitted | CacheError]] = []
         for line in list(self._lines.values()):
             if not line[0].seats:
@@ -136,14 +136,14 @@ class WaitingRoom:
         return answered
 
     def withdraw(self, sequence: Sequence) -> bool:
-        """Its client has left. Whether it was still waiting."""
+        """Remove a request whose client has left. Return whether it was still waiting."""
         place = self._places.get(sequence)
         if place:
             self._leave(place)
         return place is not None
 
     def _serve(self, place: _Place, answered: list[tuple[Sequence, Admitted | CacheError]]) -> bool:
-        """Whether it need not wait any longer."""
+        """Try to admit or reject a waiting request, and return whether it has left the line."""
         answer: Admitted | Deferred | CacheError
         is_known = self._manager.is_known(place.sequence.owner)
         if is_known and place.seats > self._seats:
@@ -168,12 +168,14 @@ class WaitingRoom:
         if isinstance(answer, Deferred):
             place.refused = answer
             place.seen = self._seen(place)
-            place.is_patient |= self._manager.runs_nothing  # whose end would bring nothing
+            place.is_patient |= self._manager.runs_nothing  # when nothing runs, no end of a sequence can free memory
         place.lacks_seats = False
         return answer
 
     def _seen(self, place: _Place) -> tuple[int, int]:
-        """What an answer depends on: the room of the kind that was short, and what a prompt might find."""
+        """Return the values that determine the answer: the room of the kind that was short, and what the prompt may
+        match.
+        """
         owner = place.sequence.owner
         account = owner.accounts[DEVICE]
         room_bytes = self._manager.room_bytes(account)
@@ -186,8 +188,9 @@ class WaitingRoom:
         return (account.resident_bytes - account.idle_bytes) / account.shares.weight
 
     def _held_up_by(self, now: float, *, besides: str = "") -> _Place | None:
-        """Whom nobody may overtake any more: who has waited longest of those that have waited too long. In its own
-        line a request goes before whom its priority says.
+        """Return the request that nothing may overtake: the one that has waited longest, and too long.
+
+        In its own line, a request still goes before those with a higher priority number.
         """
         latest = now - self._patience_seconds
         late = [line[0] for name, line in self._lines.items() if name != besides and line[0].since <= latest]
@@ -198,7 +201,7 @@ class WaitingRoom:
         return next((one for one in sorted(late, key=lambda one: one.since) if self._would_fit(one, kept_bytes)), None)
 
     def _would_fit(self, place: _Place, kept_bytes: int) -> bool:
-        """Whether seats or the pool, not its own limit, keep it out, and would not once all that runs has ended."""
+        """Return whether seats or the pool, not its own limit, keep a request out until running sequences end."""
         if place.lacks_seats:
             return True
         if place.refused is None or place.refused.reason != "pool":

@@ -1,10 +1,10 @@
-"""How sizes read in what the cache says to people; what programs read stays in bytes. Pure."""
+"""Readable sizes for messages and pages; values for programs stay in bytes. Pure."""
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 def size_text(size_bytes: int) -> str:
-    """ "512.0 KiB": in the unit in which it is at least one."""
+    """Return for example "512.0 KiB", in the largest unit with a value of at least 1."""
     if abs(size_bytes) < 1024:
         return f"{size_bytes} bytes"
     size = float(size_bytes)
@@ -16,7 +16,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def sizes_apart(one_bytes: int, other_bytes: int) -> tuple[str, str]:
-    """Two sizes that are compared: exact where they would read alike."""
+    """Return the texts of two compared sizes, in exact bytes where they would look the same."""
     one, other = size_text(one_bytes), size_text(other_bytes)
     if one == other and one_bytes != other_bytes:
         return f"{one_bytes:,} bytes", f"{other_bytes:,} bytes"

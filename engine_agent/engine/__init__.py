@@ -1,7 +1,8 @@
-"""The engine: requests in, tokens out, step after step; a model's forward pass over pages of keys and values.
+"""The engine: takes requests and returns tokens, step by step, with a model's forward pass over pages of K and V.
 
-Begin with `engine.py`. `config.py` reads what a model is, `weights.py` its tensors and who it is, `model.py` computes;
-`batch.py` is the only attention there is: every key and value goes into a page and is read back from it.
-`admissions.py`, `scheduler.py`, `shares.py` and `victims.py` say who gets blocks and a seat, what a step computes, and
-who gives way; `held.py`, `tenants.py` and `warming.py` apply snapshots and keep pins.
+Start reading at `engine.py`. `config.py` reads a model's configuration, `weights.py` its tensors and revision, and
+`model.py` computes. `batch.py` is the only attention: every key and value is written to a page and read back from it.
+`admissions.py` and `victims.py` decide which requests get blocks and a seat in the batch and which are preempted;
+`scheduler.py` and `shares.py` decide what a step computes. `held.py`, `tenants.py` and `warming.py` apply snapshots and
+maintain pins.
 """

@@ -1,7 +1,7 @@
-"""Who gets its blocks and a place in the batch: new requests, and those that were preempted.
+"""Admission: which requests get blocks and a place in the batch, both new and preempted ones.
 
-The waiting room decides between namespaces; here is only counted how many answers may run at once, what an admission
-was worth is written down, and whoever was preempted is held back until coming back cannot cost another its blocks.
+The waiting room decides between namespaces. This module limits how many answers run at once, records the result of each
+admission, and holds preempted requests back until their return cannot cost another request its blocks.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,9 +20,9 @@ from engine_agent.engine.outputs import Admission
 from engine_agent.engine.request import Request
 
 TAIL = "tail"
-UNMOVED: tuple[MissReason, ...] = ("none", "disabled")  # nothing was missed, or nowhere is anything kept
-PATIENCE_SECONDS = 5.0  # of who was preempted, before it stands in line again whatever others need next
-SEAT_SECONDS = 1.0  # of a namespace of which nothing runs, before another gives it a seat
+UNMOVED: tuple[MissReason, ...] = ("none", "disabled")  # no block was missed, or caching is off
+PATIENCE_SECONDS = 5.0  # how long a preempted request is held back at most, whatever others need next
+SEAT_SECONDS = 1.0  # how long a namespace without a running request waits before another gives it a seat
 
 
 class Admissions:
@@ -42,7 +42,7 @@ class Admissions:
         self._tenant = tenant
         self._in_room: dict[Sequence, Request] = {}
         self._held_back: list[Request] = []
-        self.running: dict[Request, None] = {}  # in the order they were admitted
+        self.running: dict[Request, None] = {}  # in the order of admission
 
     @property
     def waiting(self) -> int:
@@ -50,11 +50,11 @@ class Admissions:
 
     @property
     def answers(self) -> int:
-        """Answers in the batch, or about to be."""
+        """Return the number of answers in the batch, or about to be."""
         return sum(request.seats for request in self.running)
 
     def without_a_seat(self, now: float) -> str | None:
-        """A namespace of which nothing runs though it has waited a while, where every seat is taken."""
+        """Return a namespace that has no running request and has waited long enough, if all seats are taken."""
         if self.answers < self._most_running:
             return None
         seated = {request.namespace for request in self.running}
@@ -66,7 +66,7 @@ class Admissions:
         return [*self._in_room.values(), *self._held_back]
 
     def enter(self, request: Request, *, is_known: bool = False) -> None:
-        """Into its line. Raises Overloaded, Overlong."""
+        """Put a request into its namespace's line. Raises Overloaded, Overlong."""
         sequence = self._sequence(request, [])
         try:
             self._put(request, sequence, is_known=is_known)
@@ -74,19 +74,19 @@ class Admissions:
             raise _refusal(request, problem) from problem
 
     def hold_back(self, request: Request) -> None:
-        """It gave its blocks back: it waits again, in the place its arrival gives it."""
+        """Let a preempted request wait again. Its arrival decides its position."""
         self.running.pop(request, None)
         request.state, request.is_ready = "waiting", False
         request.held_since = self._manager.cache.now()
         self._held_back.append(request)
 
     def can_return(self, request: Request, owner: Namespace) -> bool:
-        """Whether it could ever have again what it needs by now."""
+        """Return whether the blocks that a request needs by now could ever be available again."""
         blocks = request.blocks(self._manager.cache.block_tokens)
         return can_return(self._manager, owner, blocks * self._manager.page_bytes(request.kv_format))
 
     def announce(self, request: Request) -> Admission | None:
-        """Its blocks are all there: from here on it runs. Its admission, if this is the first."""
+        """Mark a request as ready, since all its blocks are loaded. Return its admission if this is the first."""
         request.is_ready = True
         sequence, answer = request.live[0].sequence, request.answer
         if request.admission is not None or sequence is None or answer is None:
@@ -106,7 +106,7 @@ class Admissions:
         return request.admission
 
     def leave(self, request: Request) -> None:
-        """It waits no longer, and runs no longer."""
+        """Remove the request from the lines and from the running requests."""
         self.running.pop(request, None)
         if request in self._held_back:
             self._held_back.remove(request)
@@ -116,7 +116,7 @@ class Admissions:
             request.waiting = None
 
     def admit(self) -> list[tuple[Request, RequestError | None]]:
-        """Who runs from now on, and who never will, with the reason."""
+        """Return the requests that run from now on, and those that never will, with the reason."""
         answered: list[tuple[Request, RequestError | None]] = self._bring_back()
         if not self._in_room:
             return answered
@@ -131,14 +131,14 @@ class Admissions:
         return answered
 
     def _put(self, request: Request, sequence: Sequence, *, is_known: bool) -> None:
-        """`is_known`: it waited or ran before, so it is not one more."""
+        """Submit a request to the waiting room. `is_known`: it waited or ran before, so it is not counted again."""
         room = 0
-        if request.params.max_tokens and not request.preemptions:  # each answer has a last block of its own
+        if request.params.max_tokens and not request.preemptions:  # each answer has its own last block
             room = request.most_tokens * request.params.n + (request.params.n - 1) * self._manager.cache.block_tokens
         self._room.submit(
             sequence,
             room_for_tokens=room,
-            counted=False,  # until its blocks have arrived
+            counted=False,  # `announce` counts it when its blocks are loaded
             priority=request.priority,
             since=request.arrived,
             may_admit=False,
@@ -150,7 +150,7 @@ class Admissions:
         request.waiting = sequence
 
     def _bring_back(self) -> list[tuple[Request, RequestError | None]]:
-        """Who gave way waits in line again once it would not take what others need next, or has waited long enough."""
+        """Let preempted requests wait again once they leave others what they need, or were held back long enough."""
         lost: list[tuple[Request, RequestError | None]] = []
         for request in sorted(self._held_back, key=lambda one: (one.arrived, one.place)):
             try:
@@ -167,7 +167,7 @@ class Admissions:
         return lost
 
     def _may_return(self, request: Request, sequence: Sequence) -> bool:
-        """Whether it would not at once take the blocks that those who run need next."""
+        """Return whether a returning request would leave running ones the blocks they need next."""
         if not self.running or self._manager.cache.now() - request.held_since >= PATIENCE_SECONDS:
             return True
         blocks = request.blocks(self._manager.cache.block_tokens) + self.answers
@@ -184,7 +184,7 @@ class Admissions:
 
 
 def as_told(answer: Admitted, elsewhere_tokens: int, block_tokens: int) -> Admitted:
-    """Where another engine had the first missed block, that is why it missed, whatever became of it here."""
+    """Return the admission with the reason "other-agent" if another engine has the first missed block cached."""
     is_elsewhere = answer.cached_tokens + block_tokens <= elsewhere_tokens
     if is_elsewhere and answer.miss_reason not in UNMOVED:
         return replace(answer, miss_reason="other-agent", evicted_by=None)
@@ -192,7 +192,7 @@ def as_told(answer: Admitted, elsewhere_tokens: int, block_tokens: int) -> Admit
 
 
 def missed_tokens(sequence: Sequence, answer: Admitted) -> Mapping[str, int]:
-    """All missed full blocks under the first one's reason, the rest under "tail"."""
+    """Return all missed full blocks under the first one's reason, the rest under "tail"."""
     width = sequence.identity.block_tokens
     blocks = (sequence.matchable_blocks - answer.cached_blocks) * width
     tail = len(sequence.tokens) - answer.cached_tokens - blocks
@@ -201,19 +201,19 @@ def missed_tokens(sequence: Sequence, answer: Admitted) -> Mapping[str, int]:
 
 
 def can_return(manager: BlockManager, owner: Namespace, need_bytes: int) -> bool:
-    """Whether its namespace could ever have so much again."""
+    """Return whether a namespace could ever have this much again."""
     return need_bytes <= min(owner.accounts[DEVICE].shares.limit_bytes, manager.reachable_bytes(owner))
 
 
 def may_return(manager: BlockManager, owner: Namespace, need_bytes: int, *, runs_own: bool) -> bool:
-    """Whether so much is there for it now. `runs_own`: of its namespace others run, whom its limit concerns as well."""
+    """Return whether this much is available now. `runs_own`: its namespace has other running requests."""
     account = owner.accounts[DEVICE]
     within_limit = account.shares.limit_bytes - account.resident_bytes + account.idle_bytes
     return need_bytes <= manager.room_bytes(account) and (need_bytes <= within_limit or not runs_own)
 
 
 def refusal(problem: CacheError, *, prompt_tokens: int, is_bounded: bool) -> RequestError:
-    """What a client is told when the block manager does not take its request. `is_bounded`: it said `max_tokens`."""
+    """Return the client's error when the block manager rejects its request. `is_bounded`: it set `max_tokens`."""
     if isinstance(problem, NeverFits):
         mib = problem.wanted_bytes / 2**20, problem.most_bytes / 2**20
         said = f"{prompt_tokens:,} tokens and the answer take {mib[0]:,.1f} MiB of {mib[1]:,.1f} MiB"

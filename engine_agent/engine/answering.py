@@ -1,4 +1,4 @@
-"""What a sampled token does to its request: said, kept, the end of a choice, or the next step of a beam search."""
+"""Processing of sampled tokens: emit and store them, end a choice, or continue a beam search."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ NOT_FINITE = "the model's output is no finite number: its weights, or this promp
 
 
 class Answering:
-    """`speak`: a detokenizer for the tokens of beams, whose text is made when they are known."""
+    """Turns sampled tokens into outputs. `speak` makes a detokenizer for beams, whose text is decoded at their end."""
 
     def __init__(self, *, eos_ids: frozenset[int], speak: Callable[[bool], Detokenizer]) -> None:
         self._eos_ids = eos_ids
@@ -22,14 +22,14 @@ class Answering:
         self.generated_tokens = 0
 
     def sample(self, drawing: list[tuple[Request, Branch]], logits: Tensor, rows: list[int]) -> list[Sampled | None]:
-        """One token for each branch from its row of logits; None where the row is no number."""
+        """Sample one token for each branch from its row of logits; None where the row is not finite."""
         if not drawing:
             return []
         found = sample_batch([branch.sampler for _, branch in drawing], logits[rows])
         return [one if isinstance(one, Sampled) else None for one in found]
 
     def take(self, request: Request, branch: Branch, sampled: Sampled) -> None:
-        """Say it, and end the choice if this was its last token."""
+        """Emit the token, and end the choice if this was its last token."""
         token = sampled.token
         branch.generated.append(token)
         self.generated_tokens += 1
@@ -50,7 +50,7 @@ class Answering:
             request.job.sink.delta(Delta(request.choice(branch), token, text, sampled.logprobs))
 
     def end(self, request: Request, branch: Branch, reason: FinishReason) -> None:
-        """Without another token."""
+        """End the choice without another token."""
         self._end(request, branch, None, branch.rest(), None, reason, None)
 
     def _end(
@@ -67,13 +67,13 @@ class Answering:
         request.job.sink.delta(Delta(request.choice(branch), token, text, logprobs, reason, stopped_by))
 
     def say_beams(self, request: Request) -> None:
-        """The best hypotheses, as choices; all of them at once."""
+        """Emit the best hypotheses as choices, all at once."""
         assert request.search is not None
         for place, found in enumerate(request.search.best()):
             text = self._speak(request.params.skip_special_tokens)
             last = len(found.tokens) - 1
             for at, token in enumerate(found.tokens):
-                piece = text.push(token) if at < last or found.finish != "stop" else ""  # what ends it is not said
+                piece = text.push(token) if at < last or found.finish != "stop" else ""  # the last one is not text
                 piece += text.finish() if at == last else ""
                 logprobs = found.logprobs[at] if found.logprobs else None
                 reason: FinishReason | None = found.finish if at == last else None

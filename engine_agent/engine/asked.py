@@ -1,4 +1,4 @@
-"""A request as the engine takes it: who asks was decided before, prompts are token ids. Standard library only."""
+"""A request to the engine: the caller is already authorised, and prompts are token ids. Standard library only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Kind = Literal["customer", "probe", "pin"]
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """One job. `kind`: a probe's and a pin's tokens are counted as such, and are no customer's."""
+    """One job. `kind`: tokens of a probe or a pin are counted as such, and not for a customer."""
 
     request_id: str
     namespace: str  # its id in the snapshot
@@ -24,11 +24,11 @@ class Generate:
     ttl_seconds: float | None = None
     priority: int = 0  # within its namespace; lower goes first
     deadline_seconds: float | None = None  # from now
-    elsewhere_tokens: int = 0  # of the first prompt, the longest match that is known at another engine
+    elsewhere_tokens: int = 0  # the longest match of the first prompt that is known at another engine
 
 
 def check_prompt(prompt: Sequence[int], *, context_tokens: int, vocab_size: int) -> None:
-    """Raises BadRequest, Overlong. Its length first: what is too long is not looked through."""
+    """Raise BadRequest or Overlong. The length is checked first, so that an overlong prompt is not scanned."""
     if not len(prompt):
         raise BadRequest("prompt", "has no tokens")
     if len(prompt) >= context_tokens:

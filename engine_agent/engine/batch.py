@@ -1,8 +1,8 @@
-"""Attention of one step: rows in any mix of KV formats, some decoding and some prefilling, in one forward pass.
+"""Attention of one step: rows in any mix of KV formats, decoding and prefilling, in one forward pass.
 
-Keys and values are written format by format, read group by group: one group is one format and one op. A row whose
-prompt is computed goes through the prefilling op even where one token of it is left, for that op's bits do not depend
-on where a chunk began: so a hit computes what a miss would have.
+Keys and values are written format by format and read group by group: one group is one format and one op. A prompt row
+uses the prefill op even if only one of its tokens is left, because the bits of that op do not depend on where a chunk
+began. So a hit computes the same bits as a miss.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from kernels.tables import PageTable, Rope, WriteTable, page_table, write_table
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One sequence in a step: its tokens from `begin` to `end` are computed now. `offsets`: where its pages begin."""
+    """One sequence in a step: its tokens from `begin` to `end` are computed now. `offsets`: those of its pages."""
 
     kv_format: str
     offsets: Sequence[int]
@@ -40,7 +40,7 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """All tokens of one format. `places`: which of the batch they are; None: all of them, in order."""
+    """A step's tokens in one format. `places`: their positions in the batch; None: all, in order."""
 
     kv_format: str
     table: WriteTable
@@ -59,7 +59,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class BatchAttention:
-    """An `Attention` for the model. Made by `batch_attention`."""
+    """An `Attention` for the model, made by `batch_attention`."""
 
     arena: Tensor
     scales: Mapping[str, ScaleSet]
@@ -74,14 +74,14 @@ class BatchAttention:
         return self.read(layer, apply_rope(queries, self.rope))
 
     def write(self, layer: int, keys: Tensor, values: Tensor, *, is_turned: bool = False) -> None:
-        """Into the pages. `is_turned`: the keys have their positions already."""
+        """Write keys and values into the pages. `is_turned`: rotary positions are already applied to the keys."""
         for write in self.writes:
             mine = (keys, values) if write.places is None else (keys[write.places], values[write.places])
             scales, rope = self.scales[write.kv_format].layer(layer), None if is_turned else write.rope
             kv_write(self.arena, write.table, layer, *mine, scales, rope=rope, refused=write.refused)
 
     def read(self, layer: int, queries: Tensor) -> Tensor:
-        """Attention of queries that have their positions already over what lies in the pages."""
+        """Return the attention over the pages, for queries with rotary positions already applied."""
         if len(self.reads) == 1 and self.reads[0].places is None:
             return self._read(self.reads[0], layer, queries)
         out = torch.empty_like(queries)
@@ -91,7 +91,7 @@ class BatchAttention:
         return out
 
     def refused(self) -> Tensor:
-        """int32 [tokens]: how many elements of each token's keys and values were not finite, in all layers."""
+        """Return int32 [tokens]: the number of non-finite elements in each token's keys and values, over all layers."""
         if len(self.writes) == 1 and self.writes[0].places is None:
             return self.writes[0].refused
         counts = torch.zeros(self.tokens, dtype=torch.int32, device=self.arena.device)
@@ -113,7 +113,7 @@ def batch_attention(
     scales: Mapping[str, ScaleSet],
     rows: Sequence[BatchRow],
 ) -> BatchAttention:
-    """Tables for one step, checked on the host. Raises InvalidArgument."""
+    """Build the tables for one step and check them on the host. Raises InvalidArgument."""
     for row in rows:
         if not 0 <= row.begin < row.end:
             raise InvalidArgument("rows", (row.begin, row.end), "tokens from 0 on, and at least one")

@@ -1,8 +1,8 @@
-"""Beam search: which beams go on, from whom and with which token. Pure; whose pages they are is the engine's business.
+"""Beam search: which beams continue, from which parent and with which token. Pure; the engine manages their pages.
 
-The rules are those of Hugging Face's `generate(num_beams=…, do_sample=False)`, whose results are a matter of detail:
-a hypothesis ends only from among the best continuations, and its score is what its tokens' log probabilities sum to,
-over its length (with the ending token) to the power of `length_penalty`.
+It follows the rules of Hugging Face's `generate(num_beams=…, do_sample=False)`, whose results depend on details: a
+hypothesis can end only from among the best continuations, and its score is the sum of its tokens' log probabilities,
+divided by its length (with the ending token) to the power of `length_penalty`.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _DEFAULTS = SamplingParams()
 
 
 def check_beams(params: SamplingParams) -> None:
-    """Raises BadRequest for a setting that has no meaning where nothing is drawn."""
+    """Raise BadRequest for a sampling setting that has no effect in a beam search."""
     if params.temperature not in (0, 1):
         raise BadRequest("temperature", f"{params.temperature} does nothing in a beam search: leave it out")
     for name in _ALONE:
@@ -37,7 +37,7 @@ def check_beams(params: SamplingParams) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A live beam after a step: the beam before it whose past it continues, and the token it adds."""
+    """A live beam after a step: the index of its parent beam, and the token it adds."""
 
     parent: int
     token: int
@@ -45,15 +45,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    tokens: tuple[int, ...]  # with the token that ended it
+    tokens: tuple[int, ...]  # including the token that ended it
     score: float
     finish: Literal["stop", "length"]
-    logprobs: tuple[TokenLogprobs, ...] = ()  # as many as tokens where they were asked for
+    logprobs: tuple[TokenLogprobs, ...] = ()  # as many as tokens, if requested
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """The last token of a beam, and through its parents the whole of it."""
+    """The last token of a beam and, through its parents, the whole beam."""
 
     token: int
     parent: "_Node | None"
@@ -70,8 +70,8 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Beam:
-    node: _Node | None  # None: nothing but the prompt
-    logprob: float  # of all its tokens together
+    node: _Node | None  # None: only the prompt
+    logprob: float  # sum over all its tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Next:
 
 
 class BeamSearch:
-    """One prompt's search for its `n` best answers. `max_tokens` is the most an answer may have."""
+    """One prompt's search for its `n` best answers. `max_tokens` is the longest possible answer."""
 
     def __init__(self, params: SamplingParams, *, vocab_size: int, eos_ids: Iterable[int], max_tokens: int) -> None:
         check_tokens(params, vocab_size)
@@ -99,12 +99,13 @@ class BeamSearch:
 
     @property
     def live_beams(self) -> int:
-        """How many rows `advance` wants: one before the first step, `n` after it."""
+        """Return how many rows `advance` needs: one before the first step, `n` after it."""
         return 0 if self.is_done else len(self._live)
 
     def advance(self, logits: Tensor) -> list[Step]:
-        """Take one token further, by float32 logits [live beams, vocab_size]. What lives now; nothing when done.
-        Raises EngineFailed where a row is not finite.
+        """Advance by one token and return the live beams, or nothing when done.
+
+        `logits` are float32 [live beams, vocab_size]. Raises EngineFailed where a row is not finite.
         """
         if not bool(logits.max(dim=1).values.isfinite().all()):
             raise EngineFailed("", "the model's numbers are not finite")
@@ -117,14 +118,12 @@ class BeamSearch:
         return [] if self.is_done else [Step(at.parent, at.beam.node.token) for at in going_on if at.beam.node]
 
     def best(self) -> list[Hypothesis]:
-        """The best answers, best first: `n` of them where there are so many. Before the end, live beams count as if
-        they were cut off here.
-        """
+        """Return up to `n` best answers, best first. Before the end, live beams count as cut off here."""
         cut = [] if self.is_done else [self._hypothesis(beam, "length") for beam in self._live if beam.node]
         return _best(self._finished + cut, self.params.n)
 
     def _following(self, logits: Tensor) -> list[_Next]:
-        """The best continuations of all beams together, best first, with enough that some do not end."""
+        """Return the best continuations of all beams together, best first, enough that some of them do not end."""
         scores = torch.log_softmax(logits, dim=-1)
         if self.generated_tokens < self.params.min_tokens:
             scores[:, self._forbidden] = -torch.inf
@@ -145,13 +144,13 @@ class BeamSearch:
         return _Next(parent, _Beam(_Node(token, self._live[parent].node, told), score), ends)
 
     def _finish(self, following: list[_Next]) -> None:
-        """Take in what has ended, if it is among the best `n` continuations: others only stand in for those."""
+        """Add ended beams among the best `n` continuations to the hypotheses. Later ones are only substitutes."""
         ended = [at.beam for at in following[: self.params.n] if at.ends]
         arrived = [self._hypothesis(beam, self._reason(beam)) for beam in ended]
         self._finished = _best(self._finished + arrived, self.params.n)
 
     def _is_complete(self) -> bool:
-        """Whether all `n` are found, and no live beam, scored as if it ended here, would be among them."""
+        """Return whether all `n` exist and no live beam would be among them if it ended here."""
         if len(self._finished) < self.params.n:
             return False
         is_first_enough = self._rules.early_stopping or self.params.n == 1  # one beam is greedy search

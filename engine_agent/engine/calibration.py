@@ -1,11 +1,11 @@
-"""What a text says about a model's keys and values: how large they get, and where keys sit. Saved beside the model.
+"""Statistics of a model's keys and values over a text: their range and the keys' means. Stored next to the model.
 
-For each layer and head: the largest value, the mean of the keys channel by channel, and the largest key element once
-that mean is taken off. These are facts of the model, so one file serves every format; `scale_set` makes of them what a
-format uses. A *static scale* moves the largest element seen to the top of a format's range, with `HEADROOM` above it
-for what the text did not show. *Key means* are for every format that is not raw.
+For each layer and head: the largest value, the mean of the keys per channel, and the largest key element after that
+mean is subtracted. These depend on the model only, so one file serves every format; `scale_set` derives the scales of a
+format. A *static scale* maps the largest element seen to the top of a format's range, with `HEADROOM` above it for
+values that the text did not show. *Key means* apply to every format that is not raw.
 
-The scale set's digest, not the file's, is what a chain's root holds: equal scales are equal whoever found them.
+A chain's root contains the digest of the scale set, not of the file, so equal scales are equal whatever their source.
 """
 
 import json
@@ -26,7 +26,7 @@ from kernels.scales import LARGEST, ScaleSet
 
 FILE = "kv_scales.safetensors"
 SCHEMA = "luminet/kv-scales/1"
-DETAILS = "luminet"  # the one key of the metadata: safetensors keeps no order among several
+DETAILS = "luminet"  # the only key of the metadata: safetensors does not keep the order of several
 TENSORS = ("key_amax", "key_mean", "value_amax")
 HEADROOM = 2.0  # measured: see docs/quality.md
 SMALLEST = 1e-6
@@ -34,7 +34,7 @@ SMALLEST = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was found, and from what. Means are of keys with their positions; `key_amax` is of what is left of them."""
+    """The statistics and their source. Means are of keys with their positions; `key_amax` is after subtraction."""
 
     key_amax: Tensor  # float32 [layers, kv_heads]
     key_mean: Tensor  # float32 [layers, kv_heads, head_size]
@@ -45,7 +45,7 @@ class Calibration:
 
 
 def scale_set(found: Calibration, kv_format: KvFormat) -> ScaleSet:
-    """What this format uses of it: key means unless its keys are raw, static scales where it has them."""
+    """Return the scales for this format: key means unless its keys are raw, and static scales if it uses them."""
     means = None if kv_format.key.is_raw else found.key_mean
     return ScaleSet(_static(found.key_amax, kv_format.key), _static(found.value_amax, kv_format.value), means)
 
@@ -57,7 +57,7 @@ def _static(amax: Tensor, vector: VectorFormat) -> Tensor:
 
 
 def save_calibration(found: Calibration, folder: Path) -> Path:
-    """Beside the model; the same text and model give the same bytes. Raises OSError."""
+    """Write the file next to the model; equal text and model give equal bytes. Raises OSError."""
     details = {
         "schema": SCHEMA,
         "model_revision": found.model_revision,
@@ -71,7 +71,7 @@ def save_calibration(found: Calibration, folder: Path) -> Path:
 
 
 def load_calibration(folder: Path, config: ModelConfig, *, model_revision: str) -> Calibration | None:
-    """What lies beside the model, if anything does. Raises BadModel for another model's, or what cannot be scales."""
+    """Return the calibration next to the model, or None. Raises BadModel if it is another model's or invalid."""
     path = folder / FILE
     if not path.exists():
         return None

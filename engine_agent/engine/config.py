@@ -1,7 +1,7 @@
-"""What a model is, read from a Hugging Face `config.json`: sizes, families, nothing about weights.
+"""A model's configuration, read from a Hugging Face `config.json`: sizes and families, nothing about weights.
 
-What the engine could not honour is refused by name rather than ignored: a model that runs is run as it was meant. What
-a file leaves out is what `transformers` takes for that family. Standard library only.
+A setting that the engine cannot honour is refused by name, not ignored, so a model that runs is run as intended.
+Missing fields get the defaults of `transformers` for that family. Standard library only.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from kernels.layout import MOST_HEAD_SIZE
 
 CONFIG = "config.json"
 SLIDING, FULL = "sliding_attention", "full_attention"
-DEFAULT_WINDOW = 4096  # where a family has windows and a file does not say how wide
+DEFAULT_WINDOW = 4096  # where a family has windows and the file gives no width
 DEFAULT_WINDOW_LAYERS = 28
 
-# What other models of these names compute with, and these do not: served where it is left out or says nothing
+# Fields that other models of these names use and ours do not. Accepted only if missing or without effect.
 _NOTHING: tuple[object, ...] = (None, False, 0, [], {})
 STRANGE = (
     *("quantization_config", "compression_config", "dual_chunk_attention_config", "use_mrope", "num_experts"),
@@ -32,12 +32,12 @@ MULTIPLIERS = (
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What is the same in all models of one architecture, and what a file leaves out."""
+    """The common properties of all models of one architecture, and its defaults."""
 
     name: str
-    kv_heads: int | None = None  # None: as many as there are heads
-    head_size: int | None = None  # None: the hidden size, shared among the heads
-    qkv_bias: bool | None = None  # None: as `attention_bias` says, of the output as well
+    kv_heads: int | None = None  # None: the same as the number of heads
+    head_size: int | None = None  # None: the hidden size divided by the number of heads
+    qkv_bias: bool | None = None  # None: as `attention_bias` says, also for the output
     has_mlp_bias_field: bool = False
     has_qk_norm: bool = False
     windows: str = ""  # "": none; "all": every layer; "some": those that the file names
@@ -69,15 +69,15 @@ class ModelConfig:
     max_positions: int
     rope: RopeConfig
     is_tied: bool
-    windows: tuple[int | None, ...]  # of each layer: how many of its last tokens one sees; None: all
+    windows: tuple[int | None, ...]  # for each layer, how many of its last tokens it sees; None: all
     has_qkv_bias: bool = False
     has_output_bias: bool = False
     has_mlp_bias: bool = False
-    has_qk_norm: bool = False  # queries and keys of each head are normalised before they get positions
+    has_qk_norm: bool = False  # queries and keys of each head are normalised before positions are applied
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Raises BadModel, OSError."""
+    """Return the configuration in the folder. Raises BadModel, OSError."""
     path = folder / CONFIG
     return _config(Fields(path, read_object(path)))
 
@@ -135,7 +135,7 @@ def _head_size(fields: Fields, family: Family, share: int) -> int:
 
 
 def _attention_biases(fields: Fields, family: Family) -> tuple[bool, bool]:
-    """Of queries, keys and values; and of what attention puts out."""
+    """Return whether queries, keys and values have a bias, and whether attention's output has one."""
     if family.qkv_bias is None:
         has_both = fields.flag("attention_bias")
         return has_both, has_both
@@ -164,7 +164,7 @@ def _windows(fields: Fields, family: Family, layers: int) -> list[int | None]:
 
 
 def _windows_of_some(fields: Fields, layers: int) -> list[int | None]:
-    """Those that `layer_types` names, or those from `max_window_layers` on."""
+    """Return the windows of the layers in `layer_types`, or else of those from `max_window_layers` on."""
     width = None
     if fields.flag("use_sliding_window") and not fields.is_null("sliding_window"):
         width = fields.whole("sliding_window", DEFAULT_WINDOW)

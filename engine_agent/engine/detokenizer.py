@@ -1,4 +1,4 @@
-"""Text from tokens, as they come: what is said is final, and all that is said together is what `decode` would say."""
+"""Streaming text from tokens: emitted text is final, and all of it together equals `decode` of all tokens."""
 
 import codecs
 from typing import Protocol
@@ -7,16 +7,16 @@ from engine_agent.engine.spelling import Spelling
 
 
 class Detokenizer(Protocol):
-    """One choice's text. Never half of a UTF-8 character."""
+    """One choice's text. It never emits part of a UTF-8 character."""
 
     def push(self, token: int) -> str:
-        """What can be said for sure by now: nothing, or this token's text and what waited for it."""
+        """Return the text that is certain by now: nothing, or this token's text and all pending text."""
 
     def finish(self) -> str:
-        """What still waits: bytes that never became a character are U+FFFD."""
+        """Return the pending text. Bytes that never became a character are U+FFFD."""
 
     def copy(self) -> "Detokenizer":
-        """For a choice that goes its own way from here."""
+        """Return a copy for a choice that diverges from here."""
 
 
 def make_detokenizer(spelling: Spelling, *, skip_special: bool) -> Detokenizer:
@@ -25,7 +25,7 @@ def make_detokenizer(spelling: Spelling, *, skip_special: bool) -> Detokenizer:
 
 
 class _Bytes:
-    """Byte-level vocabularies: the tokens' bytes, decoded as they come."""
+    """Byte-level vocabularies: decode the tokens' bytes as they come."""
 
     def __init__(self, spelling: Spelling, skipped: frozenset[int]) -> None:
         self._spelling, self._skipped = spelling, skipped
@@ -44,15 +44,15 @@ class _Bytes:
 
 
 class _Words:
-    """Other vocabularies: a few tokens are decoded together, since a word's spelling depends on the one before it.
+    """Other vocabularies: decode a few tokens together, since a word's spelling depends on the word before it.
 
     Bytes wait for the next word. Only then is it known whether they are characters: one bad byte spoils its neighbours.
     """
 
     def __init__(self, spelling: Spelling, skipped: frozenset[int]) -> None:
         self._spelling, self._skipped = spelling, skipped
-        self._window: list[int] = []  # the last word that was said, and what waits
-        self._said = 0  # characters of it
+        self._window: list[int] = []  # the last emitted word, and all pending tokens
+        self._said = 0  # number of its characters that were emitted
 
     def push(self, token: int) -> str:
         if token in self._skipped or self._spelling.raw.id_to_token(token) is None:

@@ -1,4 +1,4 @@
-"""In which numbers a model is served, where nobody says."""
+"""The default number type of a model."""
 
 from pathlib import Path
 
@@ -14,15 +14,16 @@ DTYPE_NAMES = (AUTO, *SERVED)
 
 
 class BadDtype(EngineError):
-    """A name that is none of `DTYPE_NAMES`."""
+    """A name that is not in `DTYPE_NAMES`."""
 
 
 def serving_dtype(
     folder: Path, config: ModelConfig, *, device: torch.device | str = "cpu", asked: str = AUTO
 ) -> torch.dtype:
-    """What is asked for; else bfloat16 on a GPU, and on a CPU that computes in it if the weights are of 16 bits.
+    """Return the requested dtype, or choose one for `auto`.
 
-    Raises BadDtype, BadModel, OSError.
+    `auto` is bfloat16 on a GPU. On a CPU it is bfloat16 if the CPU computes in it and the weights have 16 bits,
+    otherwise float32. Raises BadDtype, BadModel, OSError.
     """
     if asked in SERVED:
         return SERVED[asked]
@@ -35,5 +36,5 @@ def serving_dtype(
 
 
 def cpu_has_bfloat16() -> bool:
-    """In its matrix products, not by converting each number."""
+    """Return whether the CPU multiplies bfloat16 matrices natively, without a conversion of each number."""
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())

@@ -1,8 +1,8 @@
-"""The engine: requests in, tokens out, one step after the other. One thread, no waiting, no network.
+"""The engine: takes requests and returns tokens, one step after the other. One thread, no waiting, no network.
 
-A step is: who may run is admitted; who has something to compute gets its part of the step's tokens; what the block
-manager asked for is done to the pages; one forward pass; what was computed is matchable, and who wanted a token gets
-one. Everything else (a snapshot, a purge, a client that leaves) happens between two steps.
+A step admits requests, divides its tokens among those with something to compute, carries out the block manager's
+operations on the pages, and runs one forward pass. Then the computed blocks can be matched, and each waiting choice
+gets its next token. Everything else (a snapshot, a purge, a cancelled request) happens between two steps.
 """
 
 import heapq
@@ -55,13 +55,13 @@ from kernels.scales import ScaleSet
 
 LOG = logging.getLogger(__name__)
 LONGEST_SECONDS = 86_400.0
-MOST_OVER = 64  # jobs that are over, and are not forgotten before their deadlines
-LAST = 2**40  # behind every priority there is: what is nobody's request
+MOST_OVER = 64  # finished jobs that stay in the heap until their deadlines
+LAST = 2**40  # after every priority: for the engine's own requests
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an engine is put together from. Made by `engine_agent.backends.paged.opening`."""
+    """The components of an engine, made by `engine_agent.backends.paged.opening`."""
 
     model: Model
     revision: str
@@ -132,14 +132,14 @@ class Engine:
 
     @property
     def seats(self) -> int:
-        """Answers it computes at once."""
+        """Return how many answers the engine computes at once."""
         return self.parts.settings.most_running
 
     def page_stats(self) -> Mapping[str, Any]:
         return self.parts.pages.stats()
 
     def seconds_behind(self) -> float:
-        """How long whoever came first has waited for blocks and a seat."""
+        """Return how long the oldest waiting request has waited for blocks and a seat."""
         arrived = [request.arrived for request in self._admissions.waiting_requests()]
         return max(0.0, self._clock() - min(arrived)) if arrived else 0.0
 
@@ -148,7 +148,7 @@ class Engine:
         return self._answering.generated_tokens
 
     def submit(self, asked: Generate, sink: Sink) -> Job:
-        """Take a request. Raises a RequestError, of which nothing is left then."""
+        """Accept a request. After a RequestError nothing of it remains."""
         if self.is_draining and asked.kind == "customer":
             raise Overloaded("", "the engine is being drained: try another one")
         if len(asked.prompts) > self.parts.settings.most_waiting:
@@ -173,7 +173,7 @@ class Engine:
         return job
 
     def cancel(self, job: Job) -> None:
-        """Its client has left: its blocks are free now."""
+        """Release a request whose client has left: its blocks are free at once."""
         if not job.is_over:
             self._leave(job)
 
@@ -187,7 +187,7 @@ class Engine:
             self.fail(job, error)
 
     def abandon(self, error: RequestError) -> None:
-        """The end of the engine: everybody is told, and nothing is given back, for the books may be wrong."""
+        """Fail all jobs at the end of the engine. No blocks are released, because the cache's state may be wrong."""
         for job in list(self._jobs):
             job.is_over = True
             job.sink.failed(error)
@@ -196,13 +196,16 @@ class Engine:
     # The tenants
 
     def apply(self, news: Snapshot | Change) -> list[PurgeReceipt]:
-        """All of it or nothing, between two steps. Raises RejectedSnapshot, HashMismatch, MalformedMessage."""
+        """Apply a snapshot or change between two steps, all or nothing.
+
+        Raises RejectedSnapshot, HashMismatch, MalformedMessage.
+        """
         receipts = self.tenants.apply(news)
         self.after_snapshot()
         return receipts
 
     def after_snapshot(self) -> None:
-        """Another snapshot holds: for pins, and for those who still wait. Who runs goes on as it was admitted."""
+        """Update pins and waiting requests for the new snapshot. Running requests continue as they were admitted."""
         self.pins.settle()
         for request in self._admissions.waiting_requests():
             if request.admission is None and request.state == "waiting" and not request.job.is_over:
@@ -210,7 +213,7 @@ class Engine:
 
     def _obey_anew(self, request: Request) -> None:
         if self.tenants.known(request.namespace) is None:
-            return  # the waiting room tells it
+            return  # the waiting room rejects it
         try:
             kv_format = self.tenants.tenant(request.namespace).kv_format(request.asked_format, self.kv_formats)
             if kv_format != request.kv_format:
@@ -223,7 +226,7 @@ class Engine:
     # Steps
 
     def step(self) -> int:
-        """One step. How many tokens were computed: 0 when nobody had any, or nobody could have any."""
+        """Run one step and return the number of computed tokens: 0 if none had tokens to compute or got blocks."""
         self._end_late()
         self.pins.warm()
         self._give_a_seat()
@@ -245,7 +248,7 @@ class Engine:
         return sum(turn.tokens for turn in turns)
 
     def tick(self) -> int:
-        """Between steps and without any: what expired goes, purged pages are zeroed, the late are told."""
+        """Handle timers without a step: expire blocks, zero purged pages, fail late requests."""
         self.manager.tick()
         self.pins.warm()
         self._end_late()
@@ -253,14 +256,14 @@ class Engine:
         return 0
 
     def _run_pages(self) -> None:
-        """What the block manager asked for. Raises PagesFailed: what is in the pages is no longer what it thinks."""
+        """Carry out the block manager's operations. Raises PagesFailed: the pages may differ from the cache's state."""
         try:
             self.parts.pages.run(self.manager.take_operations())
         except Exception as problem:
             raise PagesFailed("", f"the pages' bytes cannot be kept: {problem}") from problem
 
     def _refuse(self, request: Request, refusal: RequestError) -> None:
-        """Whoever said something already ends with that where there is no room for more."""
+        """Refuse a request. If it has emitted tokens and there is no room for more, end its answers normally."""
         if request.admission is not None and isinstance(refusal, Overlong):
             for branch in request.live:
                 self._end_branch(request, branch)
@@ -268,10 +271,10 @@ class Engine:
             self.fail(request.job, refusal)
 
     def _give_a_seat(self) -> None:
-        """A namespace of which nothing runs gets a seat from the one that has most of them for its weight."""
+        """Give a seat to a namespace that runs nothing, by a preemption in the most crowded one for its weight."""
         now = self.manager.cache.now()
         name = self._admissions.without_a_seat(now)
-        if name is None or now - self._seat_given_at < SEAT_SECONDS:  # memory may be what it lacks besides
+        if name is None or now - self._seat_given_at < SEAT_SECONDS:  # it may lack memory as well
             return
         self._seat_given_at = now
         seats: dict[str, int] = {}
@@ -293,8 +296,10 @@ class Engine:
             self.fail(job, DeadlinePassed("", "the request's time is over"))
 
     def _announce(self) -> None:
-        """Who has all of its blocks may run. A block that came back from the host as another than was demoted leaves
-        the cache, and who found it there is admitted anew.
+        """Mark requests with all blocks loaded as ready.
+
+        A block that was damaged on its way back from the host leaves the cache, and requests that use it are admitted
+        again.
         """
         for loaded in self.parts.pages.finished_loads():
             if not loaded.is_sound:
@@ -326,9 +331,9 @@ class Engine:
         ]
 
     def _computable(self, request: Request) -> list[tuple[Branch, int, bool]]:
-        """Branches with what is left of their sequences, and whether that is one new token of an answer.
+        """Return branches with the number of tokens left to compute, and whether that is one new token of an answer.
 
-        Beams are drawn together, so one that is ahead of the others leaves out its last token.
+        Beams are sampled together, so a beam ahead of the others leaves out its last token.
         """
         lanes = [branch for branch in request.live if branch.sequence]
         left = [branch.left_tokens for branch in lanes]
@@ -362,7 +367,7 @@ class Engine:
     # After the forward pass
 
     def _take(self, turns: Sequence[Turn[_Lane]], rows: Sequence[RunRow], computed: Computed) -> None:
-        """Fill what was computed, then draw, then grow: who grows may cost another its blocks."""
+        """Fill computed blocks, then sample, then grow, because growing may preempt another request."""
         ready: list[tuple[_Lane, int]] = []
         wanted = itertools.count()
         for place, (turn, row) in enumerate(zip(turns, rows, strict=True)):
@@ -383,7 +388,7 @@ class Engine:
                 self._grow(request, branch, tokens)
 
     def _draw(self, ready: list[tuple[_Lane, int]], logits: Tensor) -> list[tuple[Request, Branch, list[int]]]:
-        """Tokens for whoever wants some. What each sequence is to grow by."""
+        """Sample the tokens for requests that need some, and return how each sequence must grow."""
         drawing: list[tuple[Request, Branch]] = []
         rows: list[int] = []
         beams: dict[Request, list[int]] = {}
@@ -422,7 +427,7 @@ class Engine:
         return growing
 
     def _split(self, request: Request) -> list[Branch]:
-        """A sequence for each live branch, all with the same past: the pages are shared until somebody writes."""
+        """Give each live branch its own sequence with the same past. Pages are shared until a branch writes."""
         first = next(branch for branch in request.live if branch.sequence)
         assert first.sequence is not None
         for branch in request.live:
@@ -431,7 +436,7 @@ class Engine:
         return request.live
 
     def _advance(self, request: Request, logits: Tensor) -> list[tuple[Request, Branch, list[int]]]:
-        """One step of a beam search. Beams that nobody continues end, those that several continue are copied."""
+        """Run one step of a beam search. Beams without a continuation end, beams with several are copied."""
         assert request.search is not None
         try:
             steps = request.search.advance(logits)
@@ -461,7 +466,7 @@ class Engine:
         return branches, steps
 
     def _grow(self, request: Request, branch: Branch, tokens: list[int]) -> None:
-        """Room for its new tokens, at whose cost `victims.py` says; maybe at its own."""
+        """Allocate blocks for new tokens. If necessary, `victims.py` chooses a request to preempt, perhaps this one."""
         while branch.sequence is not None:
             try:
                 answer = self.manager.grow(branch.sequence, tokens)
@@ -473,7 +478,7 @@ class Engine:
             self._make_room(request, branch, answer)
 
     def _make_room(self, request: Request, branch: Branch, deferred: Deferred) -> None:
-        """Somebody gives its blocks back, or this answer ends where it is: if it is alone, or could never return."""
+        """Preempt a request, or end this answer if it runs alone or could never return."""
         running = self._admissions.running
         holders = {one: self._holder(one) for one in running}
         chosen = victim(holders.values(), holders[request], is_own_limit=deferred.reason == "limit").key
@@ -517,7 +522,7 @@ class Engine:
     # Ends
 
     def _end_branch(self, request: Request, branch: Branch) -> None:
-        """It cannot go on: what it has is its answer."""
+        """End a branch that cannot continue, with the tokens it has."""
         if branch.finish is not None:
             return
         if request.search is not None:
@@ -601,7 +606,7 @@ class Engine:
         return request
 
     def _room(self, asked: Generate, kv_format: str, room: int) -> int:
-        """How long an answer may become that named no bound: what context, pool and the namespace's limit leave."""
+        """Return how long an answer without `max_tokens` may become, limited by context, pool and namespace."""
         storage = self.manager.cache.books.device.storage
         limit_bytes = self.manager.cache.namespace(asked.namespace).accounts[DEVICE].shares.limit_bytes
         pages = min(storage.most_pages(kv_format), limit_bytes // storage.page_bytes(kv_format))
@@ -616,7 +621,7 @@ class Engine:
             request.prompt,
             vocab_size=self.parts.model.config.vocab_size,
             eos_ids=tokenizer.eos_ids,
-            index=number,  # not the prompt's place: a seed means the same wherever a prompt stands
+            index=number,  # not the prompt's position: a seed gives the same tokens for a prompt at any position
         )
         text = tokenizer.detokenizer(params.skip_special_tokens)
         return Branch(number, sampler, text, StopStrings(params.stop, include=params.include_stop), generated, sequence)

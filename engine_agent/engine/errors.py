@@ -1,4 +1,4 @@
-"""What can go wrong at an engine. What is wrong with a model's files or with a prompt, `prompts` finds as well."""
+"""Errors of an engine. Errors in a model's files or in a prompt are shared with `prompts`."""
 
 from engine_agent.prompts.errors import BadModel as BadModel
 from engine_agent.prompts.errors import BadRequest as BadRequest
@@ -7,31 +7,31 @@ from engine_agent.prompts.errors import RequestError as RequestError
 
 
 class Overlong(BadRequest):
-    """More tokens than the model's context, the namespace's limit or the pool will ever hold."""
+    """More tokens than the model's context, the namespace's limit or the pool can ever take."""
 
 
 class Overloaded(RequestError):
-    """Not now: as many wait as may, or the engine is draining. Nothing was counted."""
+    """Not now: the maximum number of requests waits, or the engine is draining. Nothing was counted."""
 
 
 class PagesFailed(RequestError):
-    """What lies in the pages can no longer be trusted: this engine must not serve on."""
+    """The pages' content is unreliable: this engine must stop serving."""
 
 
 class DeadlinePassed(RequestError):
-    """It waited, or ran, longer than it was given."""
+    """The request waited or ran past its deadline."""
 
 
 class UnknownTenant(RequestError):
-    """A namespace that this engine's snapshot does not have."""
+    """A namespace that is not in this engine's snapshot."""
 
 
 class EngineFailed(RequestError):
-    """Our fault. The request is lost, others go on."""
+    """An internal error. This request is lost, others continue."""
 
 
 class RejectedSnapshot(EngineError):
-    """A snapshot this engine cannot obey. What it held before still holds."""
+    """A snapshot that this engine cannot apply. The previous one stays in force."""
 
     def __init__(self, entry: str, problem: str) -> None:
         super().__init__(f"{entry}: {problem}")
@@ -39,7 +39,7 @@ class RejectedSnapshot(EngineError):
 
 
 class BadSetting(EngineError):
-    """A size or bound that no engine can be started with."""
+    """A size or bound with which no engine can start."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")

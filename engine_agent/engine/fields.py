@@ -1,4 +1,4 @@
-"""Reading one JSON object of a model's folder field by field; every complaint names the file and the field.
+"""Read one JSON object of a model's folder field by field. Every error names the file and the field.
 
 Standard library only.
 """
@@ -12,7 +12,7 @@ from engine_agent.prompts.files import read_object as read_object
 
 
 class Fields:
-    """`null` is the same as a field that is left out, unless one asks with `is_null`."""
+    """The fields of an object. `null` equals a missing field, except for `is_null`."""
 
     def __init__(self, path: Path, fields: Mapping[str, Any], prefix: str = "") -> None:
         self._path, self._fields, self._prefix = path, fields, prefix
@@ -21,12 +21,12 @@ class Fields:
         return self._fields.get(name) is not None
 
     def given(self, name: str, default: Any = None) -> Any:
-        """Whatever it is."""
+        """Return the value, of any type."""
         value = self._fields.get(name)
         return default if value is None else value
 
     def is_null(self, name: str) -> bool:
-        """`null` itself: said to be nothing, where leaving it out would mean a default."""
+        """Return whether the field is explicitly `null`, where a missing field would mean a default."""
         return name in self._fields and self._fields[name] is None
 
     def names(self) -> set[str]:
@@ -51,14 +51,14 @@ class Fields:
         return value
 
     def inner(self, name: str) -> "Fields":
-        """The object of that name; an empty one if there is none."""
+        """Return the object with that name, or an empty one."""
         value = self.given(name, {})
         if not isinstance(value, dict):
             raise self.bad(name, f"{value!r} is no JSON object")
         return Fields(self._path, value, f"{self._prefix}{name}.")
 
     def only(self, name: str, *served: object) -> None:
-        """It is left out, or one of what is served."""
+        """Raise BadModel unless the field is missing or has a supported value."""
         value = self.given(name, served[0])
         if value not in served:
             but = "" if served[0] is None else f", only {served[0]!r}"

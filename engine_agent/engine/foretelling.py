@@ -1,7 +1,7 @@
-"""What other TTLs and limits would do to a namespace: curves over a grid, from its reuse gaps. Reads only.
+"""Forecasts of other TTLs and limits for a namespace: curves over a grid, from its reuse gaps. Reads only.
 
-What the engine's thread gives is a copy, made in a few milliseconds. To ask it takes far longer, so that is done in
-another thread, with a pause after each answer: whoever computes tokens waits for none of it.
+The engine's thread makes a copy in a few milliseconds. The queries take far longer, so another thread runs them, with a
+pause after each answer, and the engine never waits for them.
 """
 
 import time
@@ -27,7 +27,7 @@ PAUSE_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Foreteller:
-    """One namespace's gaps as they were, and the bounds that its policy has besides."""
+    """A copy of one namespace's gaps, and the bounds in its policy."""
 
     gaps: ReuseGaps
     max_age_seconds: float
@@ -59,13 +59,13 @@ class Foreteller:
 
 
 def foretellers(manager: BlockManager, namespaces: Iterable[str]) -> Mapping[str, Foreteller]:
-    """Those of which there is anything to tell. In the engine's thread."""
+    """Return forecasters for namespaces with data. Call this in the engine's thread."""
     found = {}
     for name in namespaces:
         try:
             namespace = manager.cache.namespace(name)
             block_bytes = manager.page_bytes(namespace.policy.kv_dtype)
-        except CacheError:  # no longer here, or served elsewhere
+        except CacheError:  # not here any more, or served by another engine
             continue
         if namespace.gaps.prompt_tokens > 0:
             policy = namespace.policy

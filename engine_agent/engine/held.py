@@ -1,7 +1,7 @@
-"""A snapshot as this engine reads it: whom it serves, by which rules, with which pins.
+"""A snapshot as this engine reads it: which namespaces it serves, under which policies and with which pins.
 
-Reading changes nothing and takes time, so it may be done beside the engine's thread. What the snapshot held before says
-in the same words is not read again: it is the same object afterwards.
+Reading changes nothing and takes time, so it may run outside the engine's thread. Entries that are unchanged since the
+previous snapshot are not read again: the result contains the same objects.
 """
 
 import base64
@@ -22,7 +22,7 @@ _NO_BUCKET = Bucket(b"", {}, frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """One namespace as this engine serves it."""
+    """One namespace that this engine serves."""
 
     namespace: str  # its id
     slug: str
@@ -35,7 +35,7 @@ class Tenant:
     policy: NamespacePolicy = field(default_factory=NamespacePolicy)
 
     def kv_format(self, asked: str | None, served: Collection[str]) -> str:
-        """What a request's keys and values are kept in. Raises BadRequest."""
+        """Return the KV format of a request. Raises BadRequest."""
         allowed = (self.policy.kv_dtype, *self.policy.request_kv_dtypes)
         if asked is not None and asked not in allowed:
             raise BadRequest("kv_cache_dtype", f"{asked!r} is none of {', '.join(dict.fromkeys(allowed))}")
@@ -55,12 +55,12 @@ class PinnedPrefix:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A snapshot and what it means here. Never altered, so that any thread may read it."""
+    """A snapshot and its meaning for this engine. Immutable, so any thread may read it."""
 
     snapshot: Snapshot
     tenants: Mapping[str, Tenant]
     pins: Mapping[str, PinnedPrefix]
-    strays: Mapping[str, PinnedPrefix]  # of namespaces that are not here, as may be while an organisation goes
+    strays: Mapping[str, PinnedPrefix]  # of namespaces that are not here, as possible while an organisation is removed
 
     @classmethod
     def nothing(cls) -> "Held":
@@ -69,15 +69,16 @@ class Held:
 
 class SnapshotReader:
     def __init__(self, *, model: str, kv_formats: Collection[str], takes_unserved: bool = False) -> None:
-        """`takes_unserved`: a namespace may ask for a format that is not served here. It is another engine's to serve
-        then: requests of it are refused, and its snapshot is not.
+        """`takes_unserved`: accept a namespace with a KV format that only other engines serve.
+
+        Its requests are then refused, its snapshot is not.
         """
         self._model = model
         self._kv_formats = tuple(kv_formats)
         self._takes_unserved = takes_unserved
 
     def read(self, snapshot: Snapshot, before: Held) -> Held:
-        """Raises RejectedSnapshot."""
+        """Return the snapshot's tenants and pins, with unchanged ones from `before`. Raises RejectedSnapshot."""
         if snapshot.kind != "engine":
             raise RejectedSnapshot("kind", f"{snapshot.kind} is not engine")
         tenants, pins = dict(before.tenants), {**before.pins, **before.strays}
@@ -101,7 +102,7 @@ class SnapshotReader:
     def _tenant(
         self, key: str, snapshot: Snapshot, known: Tenant | None, policies: dict[str, NamespacePolicy]
     ) -> Tenant:
-        """`policies`: those read so far, by their hashes."""
+        """Return the tenant of an entry. `policies`: those already read, by hash."""
         entry = snapshot.entries[key]
         organisation = snapshot.entries.get(f"org/{entry['org']}")
         if organisation is None:
@@ -126,7 +127,7 @@ class SnapshotReader:
         )
 
     def _policy(self, key: str, document: Mapping[str, Any]) -> NamespacePolicy:
-        """What it says for this model goes before what it says for all."""
+        """Return the policy for this model, or else the one for all models."""
         models = document.get("models")
         of_model = models.get(self._model) if isinstance(models, Mapping) else None
         try:
@@ -140,7 +141,7 @@ class SnapshotReader:
 
 
 def _differing(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    """The entries of `after` that mean something else than in `before`; with an organisation's own, all it has."""
+    """Iterate over the entries of `after` that changed since `before`: all of an organisation's if its own changed."""
     for organisation, bucket in after.buckets.items():
         old = before.buckets.get(organisation, _NO_BUCKET)
         if old.hash == bucket.hash:

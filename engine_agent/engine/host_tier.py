@@ -1,9 +1,9 @@
-"""The host's pages: where blocks go instead of away, beside the engine's steps, and whether they came back unchanged.
+"""The host tier: stores demoted blocks in host memory during the engine's steps, and checks them on their return.
 
-One thread carries jobs out in the order given, and nobody else touches the host's bytes, so no page of the host is
-overwritten or read too early. On the device it writes the pages of a load and nothing else; `KvPages` sees to it that
-nobody uses them before they are reported. What is demoted was copied aside before its page may be overwritten, and its
-checksum is taken there; a load is checked where it arrived.
+One thread carries out jobs in the given order, and nothing else touches the host's bytes, so no page of the host is
+overwritten or read too early. On the device it writes only the pages of a load; `KvPages` makes sure that nothing uses
+them before they are reported. A demoted page is first copied to a staging buffer, so that the page can be overwritten,
+and its checksum is computed there. A load is checked at its destination.
 """
 
 import logging
@@ -23,15 +23,15 @@ from kernels.page_checksum import page_checksum
 from kernels.page_copy import copy_rounds, page_copy
 
 LOG = logging.getLogger(__name__)
-ASIDE_BYTES = 4 << 20  # of one batch on its way down; there are two, so that one fills while the other empties
-UNKNOWN = 0  # no page has this checksum but by a chance of one in 2**64
+ASIDE_BYTES = 4 << 20  # of one batch on its way down; there are two buffers, so that one fills while the other empties
+UNKNOWN = 0  # a page has this checksum only with a chance of one in 2**64
 
 Job = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A page of the device that a load has written. Not sound: it holds something else than was demoted."""
+    """A device page that a load has written. Not sound: its content differs from what was demoted."""
 
     kv_format: str
     page: int
@@ -39,7 +39,7 @@ class Loaded:
 
 
 class HostArena(PageArena):
-    """With a checksum beside each page, by its id: 8 bytes, and none before it is used."""
+    """The host's pages, each with a checksum by its id: 8 bytes, allocated on first use."""
 
     def __init__(self, layouts: Mapping[str, PageLayout], capacity_bytes: int, *, pinned: bool) -> None:
         super().__init__(layouts, capacity_bytes, tier="host", device=torch.device("cpu"), pinned=pinned)
@@ -56,7 +56,7 @@ class HostArena(PageArena):
 
 
 class HostTier:
-    """`on_loaded` is called from its thread when loads have arrived: to wake whoever waits for them."""
+    """The host's pages and the thread that copies them. The thread calls `on_loaded` when loads have arrived."""
 
     def __init__(self, device: PageArena, host: HostArena, *, on_loaded: Callable[[], None]) -> None:
         self.host = host
@@ -75,8 +75,9 @@ class HostTier:
     # Called by the engine's thread
 
     def demote(self, kv_format: str, demotions: Sequence[Demote], *, spoilt: Collection[tuple[str, int]]) -> None:
-        """Afterwards the device's pages may be overwritten: what they held lies aside. What was spoilt is remembered
-        as such.
+        """Copy pages to the staging buffer. Afterwards the device's pages may be overwritten.
+
+        Pages in `spoilt` are stored as damaged.
         """
         size = self._device.page_bytes[kv_format]
         most = max(ASIDE_BYTES // size, 1)
@@ -89,28 +90,28 @@ class HostTier:
             self.submit(self._storing(kv_format, aside, [one.host_page for one in batch], unsound))
 
     def load(self, kv_format: str, loads: Sequence[Load]) -> None:
-        """`loaded` gets one answer for all of them, whatever happens."""
+        """Start loads. `loaded` gets one answer for all of them, whatever happens."""
         self.submit(self._loading(kv_format, [one.host_page for one in loads], [one.page for one in loads]))
 
     def rewrite(self, kv_format: str, operations: Sequence[Rewrite]) -> None:
         self.submit(lambda: self.host.rewrite(kv_format, operations))
 
     def submit(self, job: Job) -> None:
-        """After all that was submitted before."""
+        """Queue a job after all earlier jobs."""
         self._jobs.put(job)
 
     def settle(self) -> None:
-        """All that was submitted so far is done."""
+        """Wait until all queued jobs are done."""
         done = Event()
         self.submit(done.set)
         done.wait()
 
     def close(self) -> None:
-        """What was submitted is still done."""
+        """Finish the queued jobs and stop the thread."""
         self._jobs.put(None)
         self._thread.join()
 
-    # Its own thread
+    # In the tier's thread
 
     def _work(self) -> None:
         on_stream: AbstractContextManager[object] = torch.cuda.stream(self._stream) if self._stream else nullcontext()
@@ -131,7 +132,7 @@ class HostTier:
                 begins = [number * size for number in range(len(host_pages))]
                 checksums = page_checksum(aside, begins, size)
                 page_copy(aside, begins, self.host.offsets(host_pages, kv_format), size, into=self.host.bytes)
-                self.host.checksums[host_pages] = checksums.cpu()  # which waits for the copy as well
+                self.host.checksums[host_pages] = checksums.cpu()  # `cpu` also waits for the copy
                 self.host.checksums[unsound] = UNKNOWN
             finally:
                 self._aside.put(aside)
@@ -157,7 +158,7 @@ class HostTier:
         return load
 
     def _after_engine(self) -> Job:
-        """What the job is to wait for first: all that the engine has asked of the device so far."""
+        """Return a function that makes a job wait for all earlier work of the engine on the device."""
         if self._stream is None:
             return lambda: None
         asked = torch.cuda.current_stream(self._device.bytes.device).record_event()
@@ -165,6 +166,6 @@ class HostTier:
 
 
 def bring(host: Tensor, begins: Sequence[int], device: Tensor, ends: Sequence[int], size: int) -> Tensor:
-    """Pages from one place to the other, and the checksums of what arrived."""
+    """Copy pages between the given offsets and return the checksums of the copies."""
     page_copy(host, begins, ends, size, into=device)
     return page_checksum(device, ends, size)

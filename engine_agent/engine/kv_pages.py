@@ -1,8 +1,8 @@
-"""The bytes of all pages, in both tiers, and whatever the block manager wants done to them before the next step.
+"""The bytes of all pages in both tiers, and the block manager's operations on them before the next step.
 
-Within the device everything is done when `run` returns, or comes before the next step on its stream. Between the tiers
-pages travel beside the steps (`host_tier.py`): nobody may run whose pages are not ready, and a load that brought
-something else than was demoted is reported, never served.
+Operations within the device are done when `run` returns, or ordered before the next step on its stream. Copies between
+tiers run during the steps (`host_tier.py`): no request runs before its pages are ready, and a load with a wrong
+checksum is reported and never served.
 """
 
 import time
@@ -23,13 +23,13 @@ from engine_agent.engine.page_arena import PageArena, ends
 from kernels.layout import PageLayout
 
 MEASURED_PAGES = 64
-MEASURED_BYTES = 16 << 20  # fewer pages of large ones
+MEASURED_BYTES = 16 << 20  # fewer pages if they are large
 MEASURED_TIMES = 3
 _VERBS = {Copy: "copied", Move: "moved", Zero: "zeroed", Demote: "demoted", Load: "loaded"}
 
 
 class KvPages:
-    """Called by the engine's thread. The host's tier is there once `open_host` was called."""
+    """The pages' bytes, for the engine's thread. The host tier exists once `open_host` was called."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class KvPages:
         self.on_loaded: Callable[[], None] = lambda: None  # called from another thread when loads have arrived
         self._pages = PageArena(layouts, device_bytes, tier="device", device=torch.device(device), pinned=False)
         self._host: HostTier | None = None
-        self._flying: dict[int, str] = {}  # pages that a load is on its way to, and their format
-        self._landed: list[Loaded] = []  # arrived, and not reported yet
-        self._spoilt: set[tuple[str, int]] = set()  # pages that are not sound, though operations may still name them
+        self._flying: dict[int, str] = {}  # target pages of pending loads → format
+        self._landed: list[Loaded] = []  # arrived and not yet reported
+        self._spoilt: set[tuple[str, int]] = set()  # damaged pages that operations may still name
         self._counts = Counter(dict.fromkeys([*_VERBS.values(), "damaged"], 0))
 
     @property
@@ -56,19 +56,19 @@ class KvPages:
 
     @property
     def storages(self) -> tuple[Arena, ...]:
-        """For the block manager: the device's, and the host's if there is one."""
+        """Return the storages for the block manager: the device's, and the host's if there is one."""
         host = (self._host.host.storage,) if self._host else ()
         return (self._pages.storage, *host)
 
-    # The host's tier
+    # The host tier
 
     @property
     def host_formats(self) -> tuple[str, ...]:
-        """The formats that it keeps; none without it."""
+        """Return the formats that the host tier stores; none without a host tier."""
         return tuple(self._host.host.page_bytes) if self._host else ()
 
     def measure_load_seconds(self, kv_format: str) -> float:
-        """How long a page takes from the host to the device, with its checksum: of several together, as they come."""
+        """Return the seconds per page from the host to the device, with its checksum, in a typical batch."""
         size = self.layouts[kv_format].page_bytes
         begins = [number * size for number in range(max(1, min(MEASURED_PAGES, MEASURED_BYTES // size)))]
         host = torch.zeros(len(begins) * size, dtype=torch.uint8, pin_memory=self.arena.is_cuda)
@@ -81,7 +81,7 @@ class KvPages:
         return median(times[1:]) / len(begins)
 
     def worth_loading(self, prefill_seconds_per_token: float) -> list[str]:
-        """The formats whose pages are loaded sooner than they are computed again."""
+        """Return the formats whose pages load faster than they are recomputed."""
         return [
             kv_format
             for kv_format, layout in self.layouts.items()
@@ -89,7 +89,7 @@ class KvPages:
         ]
 
     def open_host(self, kv_formats: Collection[str] | None = None) -> None:
-        """A tier of `host_bytes` for pages of these formats, or of all. Before `storages` are given away."""
+        """Open a host tier of `host_bytes` for pages of these formats, or of all. Call this before using `storages`."""
         assert self._host is None, "the host's tier is open"
         offered = {name: one for name, one in self.layouts.items() if kv_formats is None or name in kv_formats}
         if self.host_bytes and offered:
@@ -99,22 +99,25 @@ class KvPages:
     # Between steps
 
     def run(self, operations: Sequence[Operation]) -> None:
-        """Carry out, in this order. A page that a load is on its way to waits for it before it is touched."""
+        """Carry out the operations in order. A page that a load is still writing waits for it first."""
         for (where, kv_format), batch in groupby(operations, key=_place):
             self._carry_out(where, kv_format, list(batch))
-        if self._spoilt:  # whatever was asked for before those were reported is done now
+        if self._spoilt:  # all operations queued before the report are done now
             self._spoilt &= {(one.kv_format, one.page) for one in self._landed}
 
     def offsets(self, pages: Sequence[int], kv_format: str) -> list[int]:
-        """Where they begin, for a step that uses them. Waits for a load to memory that these pages have taken over:
-        whoever it was for has left.
+        """Return the offsets of pages for a step.
+
+        Waits for loads that still write into the memory of these pages; the requests of those loads have left.
         """
         self._await(pages, kv_format)
         return self._pages.offsets(pages, kv_format)
 
     def is_ready(self, pages: Sequence[int], kv_format: str) -> bool:
-        """Whether a sequence with this table may run: nothing is on its way into its pages, or into memory that was
-        theirs in another format a moment ago, and what arrived was reported.
+        """Return whether a sequence with this table may run.
+
+        No load may be writing into its pages, or into memory that held them in another format before, and all loads
+        that arrived must be reported.
         """
         if not self._flying and not self._landed:
             return True
@@ -123,12 +126,13 @@ class KvPages:
 
     @property
     def is_loading(self) -> bool:
-        """Whether there is, or will be, something to report."""
+        """Return whether loads are pending or unreported."""
         return bool(self._flying or self._landed)
 
     def finished_loads(self, *, wait_seconds: float = 0.0) -> list[Loaded]:
-        """Each load once; with `wait_seconds`, so long for the first if nothing has arrived. Whoever has a page that
-        is not sound must not run: ask `BlockManager.forget` who that is.
+        """Return each finished load once. If none has arrived, wait up to `wait_seconds` for the first.
+
+        Sequences with a page that is not sound must not run; `BlockManager.forget` returns them.
         """
         self._collect()
         if wait_seconds and self._flying and not self._landed:
@@ -137,7 +141,7 @@ class KvPages:
         return landed
 
     def settle(self) -> None:
-        """All that was asked for is done, in every tier: what a purge zeroed is zeroed."""
+        """Wait until all operations are done in every tier, so that purged pages are really zeroed."""
         if self._host:
             self._host.settle()
         if self.arena.is_cuda:
@@ -148,7 +152,7 @@ class KvPages:
             self._host.close()
 
     def stats(self) -> dict[str, Any]:
-        """Pages, counted since the start."""
+        """Return counts of pages since the start."""
         return {f"{verb}_pages": count for verb, count in self._counts.items()}
 
     def _carry_out(self, where: str, kv_format: str, batch: list[Any]) -> None:
@@ -174,7 +178,7 @@ class KvPages:
             host.rewrite(kv_format, batch)
 
     def _follow(self, kv_format: str, batch: Sequence[Copy | Move | Zero]) -> None:
-        """What is not sound and is moved on before anybody was told is not sound there either."""
+        """Mark the targets of damaged pages as damaged, too, if they are copied before the damage was reported."""
         for operation in batch if self._spoilt else ():
             if isinstance(operation, Zero):
                 continue
@@ -189,7 +193,7 @@ class KvPages:
                 self._collect(None)
 
     def _is_awaited(self, pages: Sequence[int], kv_format: str) -> bool:
-        """Whether a load is on its way to one of these, or to a slab of one in which pages were cut otherwise."""
+        """Return whether a load is writing into one of these pages, or into its slab in another format."""
         if not self._flying.keys().isdisjoint(pages):
             return True
         stride = self._pages.stride
@@ -197,7 +201,7 @@ class KvPages:
         return bool(cut_otherwise) and any(page // stride in cut_otherwise for page in pages)
 
     def _collect(self, wait_seconds: float | None = 0.0) -> None:
-        """Whatever has arrived; None waits until something has."""
+        """Collect finished loads; None waits until there is one."""
         if self._host is None:
             return
         while self._flying:
@@ -215,7 +219,7 @@ class KvPages:
 
 
 def _without_repeats(batch: Sequence[Any], target: Callable[[Any], int]) -> Iterator[list[Any]]:
-    """Cut where a target comes a second time: what is in one part may be done at once."""
+    """Split where a target repeats. The operations in one part may run at once."""
     part: dict[int, Any] = {}
     for operation in batch:
         if target(operation) in part:
@@ -227,7 +231,7 @@ def _without_repeats(batch: Sequence[Any], target: Callable[[Any], int]) -> Iter
 
 
 def _place(operation: Operation) -> tuple[str, str]:
-    """Who carries it out, and in which format."""
+    """Return which part carries the operation out, and in which format."""
     match operation:
         case Demote():
             return "down", operation.kv_format
@@ -240,7 +244,7 @@ def _place(operation: Operation) -> tuple[str, str]:
 
 
 def _touched(batch: Iterable[Operation]) -> Iterator[int]:
-    """The pages of the device that these read or write."""
+    """Iterate over the device pages that these operations read or write."""
     for operation in batch:
         match operation:
             case Copy() | Move():

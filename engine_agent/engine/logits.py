@@ -1,8 +1,8 @@
-"""What may be done to one row of logits before a token is drawn from it. Numbers in, numbers out; nothing is kept.
+"""Transformations of one row of logits before sampling. Pure functions on numbers.
 
-A row is one position's scores for the whole vocabulary, float32, on the host. Nothing here writes to the row it is
-given, and nothing looks beyond it: what a request gets cannot depend on who else is in the batch. Equal numbers are
-told apart by their token ids, lower first, so that a draw has one answer.
+A row contains one position's scores for the whole vocabulary, float32, on the host. Nothing here writes to its input or
+reads other rows: a request's result cannot depend on the rest of the batch. Ties are broken by token id, lower first,
+so that a draw is deterministic.
 """
 
 from typing import TypeAlias
@@ -16,17 +16,17 @@ Row: TypeAlias = NDArray[np.float32]
 Ids: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 
-LEAST_TEMPERATURE = 1e-5  # below it a float32 cannot hold the quotient of two logits' difference
-LEAST_REPETITION = 1e-30  # likewise: its next neighbours would be nought
-LEAST_LOGPROB = -9999.0  # JSON has no word for minus infinity
+LEAST_TEMPERATURE = 1e-5  # below it a float32 cannot represent the quotient of two logits' difference
+LEAST_REPETITION = 1e-30  # likewise: a much smaller value would be zero
+LEAST_LOGPROB = -9999.0  # JSON cannot express minus infinity
 _MOST = np.finfo(np.float32).max
 _STRIDE = 512
-_BIN_BITS = 20  # a float's upper twelve bits are its bin: sign, exponent, and three of the fraction
+_BIN_BITS = 20  # a float's upper twelve bits are its bin: sign, exponent, and three bits of the fraction
 _ALL_BUT_SIGN = 0x7FFFFFFF
 
 
 def is_sound(row: Row) -> bool:
-    """Whether a likeliest token can be named at all: no NaN, no plus infinity, and not everything forbidden."""
+    """Return whether the row has a likeliest token: no NaN, no plus infinity, and not everything forbidden."""
     return bool(np.isfinite(row.max()))
 
 
@@ -34,8 +34,10 @@ def is_sound(row: Row) -> bool:
 def penalised(
     row: Row, *, seen: Ids, repetition: float, used: Ids, counts: Row, frequency: float, presence: float
 ) -> Row:
-    """`repetition` divides what speaks for every token `seen` so far; the other two are taken from those `used` in the
-    answer, once for each use and once for all.
+    """Return the row with penalties.
+
+    `repetition` lowers the score of every token `seen` so far. For tokens `used` in the answer, `frequency` is
+    subtracted once per use and `presence` once.
     """
     row = row.copy()
     if repetition != 1:
@@ -48,7 +50,7 @@ def penalised(
 
 @np.errstate(over="ignore")
 def candidates(row: Row, *, temperature: float, top_k: int, top_p: float, min_p: float) -> Row:
-    """The weight with which each token may be drawn. The likeliest weighs 1; what may not be drawn weighs nothing."""
+    """Return the weight with which each token may be drawn: 1 for the likeliest, 0 for excluded ones."""
     weights: Row = np.exp((row - row.max()) / np.float32(max(temperature, LEAST_TEMPERATURE)))
     if 0 < top_k < len(row):
         weights *= largest(row, top_k)
@@ -60,23 +62,23 @@ def candidates(row: Row, *, temperature: float, top_k: int, top_p: float, min_p:
 
 
 def largest(row: Row, count: int) -> Mask:
-    """Where the `count` largest numbers are."""
+    """Return a mask of the `count` largest numbers."""
     return _foremost(row, None, count)
 
 
 def nucleus(weights: Row, share: float) -> Mask:
-    """Where the fewest weights are that together reach this share of all."""
+    """Return a mask of the fewest weights that together reach this share of the sum."""
     return _foremost(weights, weights, share * float(weights.sum(dtype=np.float64)))
 
 
 def _foremost(row: Row, amounts: Row | None, wanted: float) -> Mask:
-    """Where the largest numbers are, as many as it takes for their amounts, of 1 each for None, to add up to this.
+    """Return a mask of the largest numbers whose amounts (1 each for None) add up to `wanted`.
 
-    Sorting a vocabulary would cost more than all else here. So numbers are first told apart by their upper bits, and
-    only those in the bin where the sum is reached are put in order.
+    Sorting a vocabulary would cost more than everything else here. So numbers are first divided into bins by their
+    upper bits, and only the bin in which the sum is reached is sorted.
     """
-    bits = (row + np.float32(0)).view(np.int32)  # minus nought is nought
-    bins = (bits ^ ((bits >> 31) & _ALL_BUT_SIGN)) >> _BIN_BITS  # a float's bits rise with it, below nought they fall
+    bits = (row + np.float32(0)).view(np.int32)  # minus zero becomes zero
+    bins = (bits ^ ((bits >> 31) & _ALL_BUT_SIGN)) >> _BIN_BITS  # a float's bits rise with it above zero and fall below
     bins -= bins.min()
     reached = np.bincount(bins, weights=amounts)[::-1].cumsum()
     order = min(int(np.searchsorted(reached, wanted)), len(reached) - 1)
@@ -91,7 +93,7 @@ def _foremost(row: Row, amounts: Row | None, wanted: float) -> Mask:
 
 
 def drawn(weights: Row, chance: float) -> int:
-    """The place where this chance, of 0 to below 1, falls when the weights lie one behind the other."""
+    """Return the index on which `chance`, from 0 to below 1, falls when the weights are laid end to end."""
     sums = np.add.reduceat(weights, np.arange(0, len(weights), _STRIDE), dtype=np.float64)
     ends = np.cumsum(sums)
     target = chance * ends[-1]
@@ -102,7 +104,7 @@ def drawn(weights: Row, chance: float) -> int:
 
 @np.errstate(over="ignore")
 def token_logprobs(row: Row, token: int, alternatives: int) -> TokenLogprobs:
-    """Of the model itself: `row` is as it came. Likeliest first."""
+    """Return the model's own log probabilities, likeliest first: `row` is unmodified."""
     peak = row.max()
     scale = float(peak) + float(np.log(np.exp(row - peak).sum(dtype=np.float64)))
 
@@ -115,6 +117,6 @@ def token_logprobs(row: Row, token: int, alternatives: int) -> TokenLogprobs:
 
 
 def _first_above(rising: NDArray[np.float64], target: float) -> int:
-    """The first place where a sum exceeds the target; rounding may put a target on the last sum, never behind it."""
+    """Return the first index with a sum above the target. Rounding may put a target on the last sum, never past it."""
     last = int(np.searchsorted(rising, rising[-1]))
     return min(int(np.searchsorted(rising, target, side="right")), last)

@@ -1,12 +1,11 @@
-"""Matrix products whose rows do not notice each other.
+"""Matrix products whose rows do not affect each other.
 
-**The bits of a row's product do not depend on how many rows there are.** A prefix hit computes fewer rows than a miss
-does and must write the very bytes the miss would have written. On a CPU products of one to three rows go through other
-kernels than larger ones (measured, see docs/quality.md), so rows are filled up to a multiple of `ROWS`: then no thread
-gets fewer either.
+**The bits of a row's product do not depend on the number of rows.** A prefix hit computes fewer rows than a miss and
+must write the same bytes. On a CPU, products of one to three rows use other kernels than larger ones (measured, see
+docs/quality.md), so rows are padded to a multiple of `ROWS`; then no thread gets fewer rows either.
 
-On a CPU weights are kept in the layout oneDNN computes in. Eight rows take less than half as long as with a plain
-weight, which would be laid out anew for each product, and larger products gain too.
+On a CPU, weights are stored in oneDNN's layout. Eight rows take less than half as long as with a plain weight, which
+would be converted for each product, and larger products gain too.
 """
 
 from dataclasses import dataclass
@@ -17,13 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 
 ROWS = 4  # matrix products of a multiple of these many rows agree to the bit, row by row, at 1 to 8 threads
-ROWS_ON_GPU = 64  # cuBLAS chooses by the number of rows; nobody could measure this yet
-PACKED_FOR_ROWS = 64  # what oneDNN is told to expect; measured: 8 to 256 give the same layout's speed and the same bits
+ROWS_ON_GPU = 64  # cuBLAS chooses by the number of rows; not measured yet
+PACKED_FOR_ROWS = 64  # the number of rows oneDNN should expect; measured: 8 to 256 give the same speed and bits
 
 
 class Matrix(Protocol):
     def __call__(self, x: Tensor) -> Tensor:
-        """`x @ weight.T + bias` for x [rows, columns]."""
+        """Return `x @ weight.T + bias` for x [rows, columns]."""
         ...
 
 
@@ -40,7 +39,7 @@ class PlainMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    weight: Tensor  # in a layout of oneDNN's own
+    weight: Tensor  # in oneDNN's layout
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -52,7 +51,7 @@ class PackedMatrix:
 
 
 def matrix(weight: Tensor, bias: Tensor | None = None) -> Matrix:
-    """The weight itself need not be kept."""
+    """Return the product with this weight. The caller need not keep the weight."""
     if not can_pack(weight):
         return PlainMatrix(weight, bias)
     return PackedMatrix(torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR_ROWS), bias)

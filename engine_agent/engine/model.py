@@ -1,10 +1,9 @@
-"""The forward pass of four families. Attention is somebody else's: the model hands out queries, keys and values and
-gets a mix back.
+"""The forward pass of four model families. Attention is a parameter: it takes queries, keys and values.
 
-What is promised beyond the arithmetic: **the bits of a token's result depend on its own past alone**, not on how many
-other tokens are computed beside it. A prefix hit computes fewer rows than a miss does and must write the very bytes the
-miss would have written. Two things on a CPU would break that (measured, see docs/quality.md): matrix products, which
-`matrix.py` deals with, and torch's `silu`, which computes the last few elements of a tensor in another way.
+Beyond the arithmetic, **the bits of a token's result depend on its own past alone**, not on the number of other tokens
+in the step. A prefix hit computes fewer rows than a miss and must write the same bytes. Two things on a CPU would break
+that (measured, see docs/quality.md): matrix products, which `matrix.py` handles, and torch's `silu`, which computes the
+last few elements of a tensor differently.
 """
 
 from dataclasses import dataclass
@@ -20,23 +19,24 @@ from engine_agent.engine.matrix import Matrix, PlainMatrix, matrix
 from engine_agent.engine.rope import rope_tables
 from engine_agent.engine.weights import EMBEDDING, HEAD, NORM, Identity, shapes_of, tensors
 
-MOST_COPIED_HEAD = 64 << 20  # bytes of an embedding that is laid out a second time, to be a faster head
+MOST_COPIED_HEAD = 64 << 20  # bytes of an embedding up to which a second, faster copy is made for the head
 
 
 class Attention(Protocol):
-    """Where keys and values go, and where attention reads them: one batch, all of its layers."""
+    """Writes keys and values, and reads them for attention: one batch, all of its layers."""
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """[tokens, heads, head_size] before rotary positions, [tokens, kv_heads, head_size] twice -> like queries.
+        """Map [tokens, heads, head_size] before rotary positions and [tokens, kv_heads, head_size] twice to a result
+        like queries.
 
-        How far a layer sees is `ModelConfig.windows`.
+        `ModelConfig.windows` says how far a layer sees.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer's weights; what multiplies the same input lies side by side in one matrix."""
+    """One layer's weights; those that multiply the same input are stacked in one matrix."""
 
     input_norm: Tensor
     queries_keys_values: Matrix
@@ -51,17 +51,17 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class Model:
     config: ModelConfig
-    revision: str  # as `model_revision` tells it
+    revision: str  # as `model_revision` returns it
     embedding: Tensor
     layers: tuple[Layer, ...]
     norm: Tensor
     head: Matrix
-    cos: Tensor  # one table for every batch, so that an angle is always the same bits
+    cos: Tensor  # one table for every batch, so that an angle always has the same bits
     sin: Tensor
 
     @torch.no_grad()
     def hidden(self, tokens: Tensor, attend: Attention) -> Tensor:
-        """The last layer's output for each token of a batch, [tokens, hidden_size]; sequences one behind the other."""
+        """Return the last layer's output for each token of a batch, [tokens, hidden_size]; sequences are joined."""
         x = functional.embedding(tokens, self.embedding)
         for number, layer in enumerate(self.layers):
             x = x + self._attended(number, layer, self._normed(x, layer.input_norm), attend)
@@ -71,7 +71,7 @@ class Model:
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
-        """What comes next, [tokens, vocab_size], float32; of the rows that somebody wants to know."""
+        """Return the scores of the next token, float32 [tokens, vocab_size], for the rows that need them."""
         return self.head(hidden).float()
 
     def _attended(self, number: int, layer: Layer, x: Tensor, attend: Attention) -> Tensor:
@@ -87,7 +87,7 @@ class Model:
 
 
 def silu(x: Tensor) -> Tensor:
-    """`x * sigmoid(x)`, each element the same bits wherever it lies."""
+    """Return `x * sigmoid(x)`, with bits that do not depend on an element's position."""
     return x / x.neg().exp_().add_(1)
 
 
@@ -98,8 +98,9 @@ def load_model(
     device: torch.device | str = "cpu",
     most_positions: int | None = None,
 ) -> Model:
-    """The model in a Hugging Face folder, for contexts of at most so many positions. Each tensor is read once, and
-    kept once. Raises BadModel, OSError.
+    """Load the model in a Hugging Face folder, for contexts of at most `most_positions`.
+
+    Each tensor is read once and stored once. Raises BadModel, OSError.
     """
     config = read_config(folder)
     identity, room = Identity(config), _Room(config, dtype, device)
@@ -115,14 +116,14 @@ def load_model(
 
 
 class _Room:
-    """Memory for every tensor of a model; those of one matrix side by side."""
+    """Memory for all tensors of a model; those of one matrix are adjacent."""
 
     STACKED = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("mlp.gate_proj", "mlp.up_proj"))
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device | str) -> None:
         self._shapes = shapes_of(config)
         self._wholes: dict[str, Tensor] = {}
-        self._places: dict[str, tuple[str, int]] = {}  # in which whole a tensor is, and from which row on
+        self._places: dict[str, tuple[str, int]] = {}  # the whole that contains a tensor, and its first row there
         stacks = [
             [f"model.layers.{number}.{name}.{kind}" for name in names]
             for number in range(config.layers)
@@ -147,7 +148,7 @@ class _Room:
         self._wholes[whole][begin : begin + len(tensor)].copy_(tensor)
 
     def taken(self, name: str) -> Tensor:
-        """All that begins with this tensor. Whoever takes it keeps it, or its memory is free again."""
+        """Return the whole that begins with this tensor. The caller must keep it, or its memory is freed."""
         return self._wholes.pop(name)
 
     def maybe(self, name: str) -> Tensor | None:
@@ -173,5 +174,5 @@ def _layer(room: _Room, number: int) -> Layer:
 
 
 def _tied_head(embedding: Tensor) -> Matrix:
-    """Where tokens are looked up the embedding stays as it is; a large one is not kept twice."""
+    """Return the tied head. The embedding for lookups stays as it is; a large one is not stored twice."""
     return matrix(embedding) if embedding.nbytes <= MOST_COPIED_HEAD else PlainMatrix(embedding)

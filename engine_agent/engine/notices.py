@@ -1,4 +1,4 @@
-"""What an operator should know of, the latest of it: each with what would help. Logged too."""
+"""The latest notices for the operator, each with a suggestion. They are also logged."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 LOG = logging.getLogger(__name__)
 KEPT = 256
-LOG_SECONDS = 1.0  # between two lines of one kind: under pressure there are thousands
+LOG_SECONDS = 1.0  # between two log lines of one kind: under pressure there are thousands
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What comes out of the engine for one request: its admission, then tokens, then the end. Standard library only."""
+"""The engine's outputs for one request: its admission, then tokens, then the end. Standard library only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ FinishReason = Literal["stop", "length", "cancelled", "deadline", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Fixed once, when the request first gets its blocks: header, usage, metrics and report say these numbers."""
+    """A request's admission, fixed when it first gets its blocks. Header, usage, metrics and report use its numbers."""
 
     prompt_tokens: int
     cached_tokens: int
     kv_dtype: str
     policy_revision: int
     miss_reason: str  # why the first missed block missed; "none": every full block hit
-    missed: Mapping[str, int]  # tokens that were not cached, by reason; what fills no block is "tail"
-    organisation_id: str = ""  # whose namespace it is
+    missed: Mapping[str, int]  # tokens that were not cached, by reason; tokens that fill no block are "tail"
+    organisation_id: str = ""  # the namespace's organisation
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Logprob:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """The chosen token's, and the likeliest ones'; of the model itself, before any of the request's settings."""
+    """The log probabilities of the chosen and the likeliest tokens, before the request's settings."""
 
     chosen: Logprob
     top: tuple[Logprob, ...]
@@ -36,13 +36,14 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """One token of one choice. `text` is what can be said for sure by now: it may be empty, or more than this token's
-    own. With a `finish` it is the choice's last.
+    """One token of one choice; with a `finish` it is the choice's last.
+
+    `text` is the text that is certain by now: it may be empty, or more than this token's own.
     """
 
     choice: int
-    token: int | None  # None where the end comes without one
+    token: int | None  # None if the end has no token of its own
     text: str
     logprobs: TokenLogprobs | None = None
     finish: FinishReason | None = None
-    stopped_by: str | int | None = None  # which stop string or token it was
+    stopped_by: str | int | None = None  # the stop string or token

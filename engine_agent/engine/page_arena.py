@@ -1,6 +1,6 @@
-"""One tier's bytes, and what is done to whole pages within them: copied, moved, zeroed, in the order given.
+"""One tier's bytes, and operations on whole pages within them: copy, move, zero, in the given order.
 
-Pages are known by their ids; where one lies is the storage's word (`cache.pool.Arena`).
+Pages are identified by their ids; the storage (`cache.pool.Arena`) determines where a page lies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +21,9 @@ SETTINGS: Mapping[Tier, str] = {"device": "pool_bytes", "host": "host_bytes"}
 
 
 class PageArena:
-    """`bytes` is not touched before it is used, so on a CPU what was never used takes no memory. Raises BadSetting for
-    a size that cannot be had, or has no room for a page.
+    """The bytes of one tier. On a CPU, unused bytes take no memory, because nothing touches them before first use.
+
+    Raises BadSetting for a size that cannot be allocated or has no room for a page.
     """
 
     def __init__(
@@ -37,15 +38,15 @@ class PageArena:
         self.stride = self.storage.stride
 
     def offsets(self, pages: Iterable[int], kv_format: str) -> list[int]:
-        """Where they begin. Nothing is checked: for pages that the storage gave out in this format."""
+        """Return the offsets of pages, without checks: for pages that the storage allocated in this format."""
         size, stride = self.page_bytes[kv_format], self.stride
-        gap = self.storage.slab_bytes - stride * size  # what a slab has besides as many pages as it has ids
+        gap = self.storage.slab_bytes - stride * size  # the bytes of a slab beyond one page for each id
         if not gap:
             return [page * size for page in pages]
         return [page * size + page // stride * gap for page in pages]
 
     def rewrite(self, kv_format: str, operations: Iterable[Rewrite]) -> None:
-        """All of one format and this tier. Zeroing waits for the copies before it, so that many are one call."""
+        """Carry out operations of one format in this tier. Zeroing is deferred past earlier copies, into one call."""
         sources: list[int] = []
         targets: list[int] = []
         emptied: dict[int, None] = {}
@@ -61,7 +62,7 @@ class PageArena:
         self._flush(kv_format, sources, targets, emptied)
 
     def copy(self, kv_format: str, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """One after the other, as far as that makes a difference."""
+        """Copy pages, in order where the order matters."""
         size = self.page_bytes[kv_format]
         begins, ends = self.offsets(sources, kv_format), self.offsets(targets, kv_format)
         for one in copy_rounds(begins, ends, size):
@@ -81,7 +82,7 @@ class PageArena:
 
 
 def ends(operation: Copy | Move) -> tuple[int, int]:
-    """The page it reads and the one it writes."""
+    """Return the page that an operation reads and the page that it writes."""
     if isinstance(operation, Copy):
         return operation.source, operation.target
     return operation.source_page, operation.target_page

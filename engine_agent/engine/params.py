@@ -1,6 +1,6 @@
-"""What a request asks of the sampler: numbers within their bounds, whoever made them. Standard library only.
+"""A request's sampling parameters, checked against their bounds. Standard library only.
 
-How a request spells them is the server's business; here each is checked once, and a complaint names the field.
+The server parses the request's spelling; here each value is checked once, and an error names the field.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _NONE: Mapping[int, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class BeamParams:
-    """`SamplingParams.n` beams, kept by score = log probability / length ** length_penalty."""
+    """Keep `SamplingParams.n` beams by score = log probability / length ** length_penalty."""
 
     length_penalty: float = 1.0
     early_stopping: bool = False
@@ -27,7 +27,7 @@ class BeamParams:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    max_tokens: int | None = None  # None: as many as the context and the pool leave
+    max_tokens: int | None = None  # None: as many as the context and the pool allow
     min_tokens: int = 0
     n: int = 1
     temperature: float = 1.0  # 0: greedy
@@ -44,7 +44,7 @@ class SamplingParams:
     ignore_eos: bool = False
     include_stop: bool = False  # the stop string is part of the text
     skip_special_tokens: bool = True
-    logprobs: int | None = None  # how many alternatives beside the chosen token; None: no logprobs at all
+    logprobs: int | None = None  # number of alternatives next to the chosen token; None: no logprobs at all
     beam: BeamParams | None = None
 
     def __post_init__(self) -> None:
@@ -90,12 +90,12 @@ def _whole(name: str, value: object, least: int, most: int) -> None:
 
 
 def _number(name: str, value: object, least: float, most: float) -> None:
-    # A comparison is exact for integers of any length, which no float could hold; NaN is within no bounds.
+    # A comparison is exact for integers of any size, which no float could represent; NaN fails every bound.
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise BadRequest(name, f"{shown(value)} is no number from {least:g} to {most:g}")
 
 
 def shown(value: object) -> str:
-    """For a complaint: what somebody sent may have thousands of digits."""
+    """Return the value for an error message, shortened: a client may send thousands of digits."""
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"

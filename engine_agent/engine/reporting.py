@@ -1,4 +1,4 @@
-"""What the engine tells of itself, as JSON's own types: for its admin face and its metrics. Reads only."""
+"""The engine's statistics as JSON types, for its admin API and its metrics. Reads only."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,31 +16,31 @@ from engine_agent.engine.notices import Notices
 from engine_agent.engine.tenants import NOBODY, Tenants
 
 _COUNTERS = tuple(field.name for field in fields(Counters))
-# What was asked and what was cached, the journal and `/metrics` tell alone: they count answers that left, not
-# admissions, so here would be other numbers by the same names.
+# The journal and `/metrics` report prompt and cached tokens. They count finished answers, not admissions, so numbers
+# from here would differ under the same names.
 _OF_BLOCKS = tuple(name for name in _COUNTERS if name not in ("requests", "prompt_tokens", "cached_tokens"))
 _GONE = ("expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks")
 _counted, _of_blocks, _gone = attrgetter(*_COUNTERS), attrgetter(*_OF_BLOCKS), attrgetter(*_GONE)
 
 
 class Asking(Protocol):
-    """A request that runs or waits."""
+    """A running or waiting request."""
 
     @property
     def namespace(self) -> str: ...
 
     @property
     def live(self) -> Sequence[object]:
-        """Its answers that are not over."""
+        """Return the request's unfinished answers."""
 
 
 class Pins(Protocol):
     def status(self) -> Sequence[Mapping[str, Any]]:
-        """Every pin of the snapshot."""
+        """Return every pin of the snapshot."""
 
 
 class Reported(Protocol):
-    """An engine as it is told of, whoever computes."""
+    """An engine of any backend, as far as it is reported."""
 
     @property
     def boot(self) -> str: ...
@@ -97,7 +97,7 @@ def engine_stats(engine: Reported) -> dict[str, Any]:
 
 
 def engine_brief(engine: Reported) -> dict[str, Any]:
-    """What a sidecar asks twice a second: nothing that grows with the number of namespaces."""
+    """Return the values a sidecar reads twice a second. Their cost does not grow with the number of namespaces."""
     pool = _pool(engine.manager)
     return {
         "boot": engine.boot,
@@ -110,7 +110,7 @@ def engine_brief(engine: Reported) -> dict[str, Any]:
 
 
 def engine_load(engine: Reported) -> Load:
-    """What a gateway weighs one engine against another by. Blocks are those of the first format it serves."""
+    """Return the values by which a gateway compares engines. Blocks are those of the first format it serves."""
     pool = engine.manager.pool()
     page_bytes = engine.manager.page_bytes(engine.kv_formats[0])
     return Load(
@@ -124,9 +124,9 @@ def engine_load(engine: Reported) -> Load:
 
 
 def engine_levels(engine: Reported) -> dict[str, Any]:
-    """How full it is, and what has left its cache since the boot: of namespaces of which there is anything to tell."""
+    """Return how full the engine is, and what left its cache since the boot, for namespaces with any data."""
     cache = engine.manager.cache
-    cache.now()  # what is over by now is told as gone
+    cache.now()  # so that expired blocks count as gone
     found = [(tenant.namespace, cache.namespace(tenant.namespace)) for tenant in engine.tenants]
     return {
         "boot": engine.boot,
@@ -140,7 +140,7 @@ def engine_levels(engine: Reported) -> dict[str, Any]:
 
 
 def _evictions(engine: Reported) -> list[dict[str, Any]]:
-    """What is lost: what another tier has is not. Who is nobody's tenant has no name to be told by."""
+    """Return evictions without blocks that another tier still has. Namespaces that are not tenants are left out."""
     now, sums = engine.manager.cache.now(), dict[tuple[str, str, str], Displaced]()
     for pair, lost in engine.manager.ledger.pairs().items():
         if lost.blocks == lost.demoted_blocks or not (pair.victim == OTHERS or _is_served(engine, pair.victim)):
@@ -166,7 +166,7 @@ def _is_served(engine: Reported, namespace: str) -> bool:
 
 
 def _formats(found: Namespace) -> dict[str, int]:
-    """Of what is on the device; formats it has nothing in are left out."""
+    """Return bytes on the device by format; formats without bytes are left out."""
     return {name: size for name, size in found.accounts[0].resident_by_format.items() if size}
 
 
@@ -190,7 +190,7 @@ def _is_resident(found: Namespace) -> bool:
 
 
 def engine_events(engine: Reported, since: int, boot: str) -> dict[str, Any]:
-    """Events after `since`, or the whole index where those are no longer kept."""
+    """Return events after `since`, or the whole index if those are no longer available."""
     log = engine.manager.events
     found = log.since(since, boot=boot)
     if isinstance(found, Gap):
@@ -205,7 +205,7 @@ def engine_events(engine: Reported, since: int, boot: str) -> dict[str, Any]:
 
 
 def receipt(purge: PurgeReceipt, at: float) -> dict[str, Any]:
-    """`at`: unix seconds; the block manager's clock is nobody else's."""
+    """Return a purge receipt. `at`: unix seconds, because the block manager's clock is internal."""
     return {
         "namespace": purge.namespace,
         "epoch": purge.epoch,
@@ -223,7 +223,7 @@ def _pool(manager: BlockManager) -> dict[str, Any]:
         "capacity_bytes": pool.capacity_bytes,
         "used_bytes": pool.used_bytes,
         "evictable_bytes": pool.evictable_bytes,
-        "usage_ratio": (pool.used_bytes - pool.evictable_bytes) / pool.capacity_bytes,  # as vLLM: what is idle is free
+        "usage_ratio": (pool.used_bytes - pool.evictable_bytes) / pool.capacity_bytes,  # as vLLM: idle is free
         "waste_ratio": pool.waste_ratio,
         "sequences": pool.sequences,
     }
@@ -244,10 +244,10 @@ def _host(manager: BlockManager) -> dict[str, Any] | None:
 
 
 def _namespaces(engine: Reported) -> Iterator[dict[str, Any]]:
-    """Those of which there is something to tell: of thousands that nobody uses each look would tell nothing."""
+    """Iterate over the namespaces with data. Thousands of unused ones would only slow each poll down."""
     running, waiting = (Counter(one.namespace for one in requests) for requests in (engine.running, engine.waiting))
     cache = engine.manager.cache
-    cache.now()  # what is over by now is told as gone
+    cache.now()  # so that expired blocks count as gone
     for tenant in engine.tenants:
         found = cache.namespace(tenant.namespace)
         is_asked = tenant.namespace in running or tenant.namespace in waiting

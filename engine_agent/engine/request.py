@@ -1,8 +1,8 @@
-"""A request under way: its prompt, its branches (choices or beams), and where each of them is.
+"""A request in the engine: its prompt, its branches (choices or beams), and their states.
 
 waiting ── admitted ──▶ running ── every branch finished ──▶ done
    ▲                      │
-   └──── preempted ◀──────┘     what was generated is kept, its keys and values are computed again
+   └──── preempted ◀──────┘     generated tokens are kept, their keys and values are recomputed
 """
 
 from collections.abc import Sequence as Listed
@@ -23,22 +23,22 @@ State = Literal["waiting", "running", "done"]
 
 
 class Sink(Protocol):
-    """Where a job's outputs go. Called by the engine's thread, between two steps."""
+    """Receives a job's outputs. Called by the engine's thread between two steps."""
 
     def admitted(self, prompt: int, admission: Admission) -> None: ...
 
     def delta(self, delta: Delta) -> None: ...
 
     def failed(self, error: RequestError) -> None:
-        """The job's end, instead of what its choices still owe."""
+        """End the job with an error; no further outputs follow."""
 
     def finished(self) -> None:
-        """The job's end: every choice has said its last."""
+        """End the job: all choices are complete."""
 
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """One choice, or one beam. `sequence` is None while its request waits, and where it has ended."""
+    """One choice or one beam. `sequence` is None while its request waits, and after its end."""
 
     choice: int
     sampler: Sampler
@@ -50,16 +50,16 @@ class Branch:
 
     @property
     def left_tokens(self) -> int:
-        """Of its sequence, to be computed."""
+        """Return how many tokens of its sequence are still to be computed."""
         assert self.sequence is not None
         return len(self.sequence.tokens) - self.sequence.filled_tokens
 
     def say(self, token: int) -> tuple[str, str | None]:
-        """What can be said now that this token is known, and the stop string that ends it, if one does."""
+        """Add a token. Return the text that is certain now, and the stop string that ends the choice, if any."""
         return self.stops.push(self.text.push(token))
 
     def rest_or_stop(self) -> tuple[str, str | None]:
-        """What was held back, when nothing follows, and the stop string that its last letters complete."""
+        """Return the pending text when nothing follows, and the stop string that its last letters complete."""
         text, matched = self.stops.push(self.text.finish())
         return (text, matched) if matched is not None else (text + self.stops.finish(), None)
 
@@ -72,7 +72,7 @@ class Request:
     """One prompt of a job."""
 
     job: "Job"
-    place: int  # which of the job's prompts
+    place: int  # index of the prompt in the job
     namespace: str
     prompt: Listed[int]
     kv_format: str
@@ -80,20 +80,20 @@ class Request:
     salt: bytes
     ttl_seconds: float | None
     params: SamplingParams
-    most_tokens: int  # that each choice may generate; 0: the prompt is computed, and that is all
+    most_tokens: int  # that each choice may generate; 0: only the prompt is computed
     priority: int
     arrived: float
-    elsewhere_tokens: int  # of its prompt, the longest match that is known at another engine
+    elsewhere_tokens: int  # the longest match of its prompt that is known at another engine
     branches: list[Branch]
     search: BeamSearch | None = None
     state: State = "waiting"
-    answer: Admitted | None = None  # the block manager's, of its first admission
-    admission: Admission | None = None  # told when its blocks are all there
-    is_ready: bool = False  # nothing is on its way to its blocks any more
+    answer: Admitted | None = None  # of its first admission
+    admission: Admission | None = None  # reported when all its blocks are loaded
+    is_ready: bool = False  # no load is pending for its blocks
     waiting: Sequence | None = None  # in the waiting room
     preemptions: int = 0
-    held_since: float = 0.0  # when it gave its blocks back
-    returning: Sequence | None = None  # with what it generated, until it is in the waiting room again
+    held_since: float = 0.0  # when it was preempted
+    returning: Sequence | None = None  # including its generated tokens, until it is in the waiting room again
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -108,45 +108,47 @@ class Request:
         return self.place * self.params.n
 
     def choice(self, branch: Branch) -> int:
-        """As the client numbers them: those of the second prompt follow those of the first."""
+        """Return the choice's number for the client: those of the second prompt follow those of the first."""
         return self.first_choice + branch.choice
 
     @property
     def seats(self) -> int:
-        """Answers it has in the batch, or will have. The engine's own probe needs none."""
+        """Return how many seats in the batch its answers take. The engine's own probe takes none."""
         if self.job.kind == "probe":
             return 0
         return self.params.n if self.search else len(self.live)
 
     def blocks(self, block_tokens: int) -> int:
-        """What it takes with everything it has generated: the prompt once, and of each answer its own."""
+        """Return how many blocks the request needs with all it generated: the prompt once, and each answer its own."""
         shared = len(self.prompt) // block_tokens
         own = [-(-(len(self.prompt) + len(branch.generated) + 1) // block_tokens) - shared for branch in self.live]
         return shared + sum(own)
 
     @property
     def is_counted(self) -> bool:
-        """Whether its tokens are its namespace's: a probe's and a pin's warm-up are nobody's."""
+        """Return whether the tokens count for the namespace; those of a probe and a pin's warm-up do not."""
         return self.job.kind == "customer"
 
     @property
     def is_split(self) -> bool:
-        """Whether each live branch has a sequence of its own."""
+        """Return whether each live branch has its own sequence."""
         return all(branch.sequence for branch in self.live)
 
     def kept_tokens(self) -> list[int]:
-        """Of what was generated, what follows the prompt in its first sequence when it comes back. Where there are
-        several branches each gets its own after the prompt is computed: until then they share it."""
+        """Return the generated tokens that follow the prompt in its first sequence when it returns.
+
+        Of several branches, each gets its own after the prompt is computed; until then they share it.
+        """
         return self.live[0].generated if len(self.live) == 1 else []
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """What a client asked for in one go: one prompt or several, which begin, end and fail together."""
+    """A client's request: one or several prompts, which begin, end and fail together."""
 
     request_id: str
     kind: str
     sink: Sink
-    ends_at: float  # of the engine's clock
+    ends_at: float  # by the engine's clock
     requests: list[Request] = field(default_factory=list)
     is_over: bool = False

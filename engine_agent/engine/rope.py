@@ -1,8 +1,8 @@
-"""How a position becomes angles: rotary frequencies with their scalings, and the tables ops read.
+"""Rotary positions: frequencies with their scalings, and the tables that ops read.
 
-`dynamic` scaling changes the angles once a sequence is longer than the model's positions. A page is shared by
-sequences that will grow to different lengths, so its bytes may not depend on how long any of them becomes: we serve
-such a model up to its positions, where `dynamic` and `default` are the same.
+`dynamic` scaling changes the angles once a sequence is longer than the model's positions. A page is shared by sequences
+that will grow to different lengths, so its bytes may not depend on any sequence's length. We serve such a model up to
+its positions, where `dynamic` equals `default`.
 """
 
 import math
@@ -15,7 +15,7 @@ from engine_agent.engine.rope_config import RopeConfig, Yarn
 
 
 def frequencies(rope: RopeConfig, head_size: int) -> Tensor:
-    """Radians per position of each pair of channels, float32 [head_size / 2]."""
+    """Return the radians per position for each pair of channels, float32 [head_size / 2]."""
     exponents = torch.arange(0, head_size, 2, dtype=torch.int64).float() / head_size
     plain = 1.0 / rope.theta**exponents
     if rope.kind == "linear":
@@ -26,7 +26,7 @@ def frequencies(rope: RopeConfig, head_size: int) -> Tensor:
 
 
 def rope_tables(config: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, float32 [positions, head_size / 2]. What turns by them has their magnitude afterwards."""
+    """Return cosines and sines, float32 [positions, head_size / 2], including YaRN's factor for magnitudes."""
     places = torch.arange(positions, dtype=torch.float32)
     angles = torch.outer(places, frequencies(config.rope, config.head_size))
     magnitude = config.rope.yarn.attention_factor if config.rope.yarn else 1.0
@@ -34,9 +34,9 @@ def rope_tables(config: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
 
 
 def _llama3(plain: Tensor, rope: RopeConfig) -> Tensor:
-    """Slow channels as if positions were `factor` times closer, fast ones as they are, a ramp between."""
+    """Divide the frequencies of slow channels by `factor`, keep those of fast ones, and ramp between."""
     wavelengths = 2 * math.pi / plain
-    turns = rope.original_positions / wavelengths  # over the context the model was first trained on
+    turns = rope.original_positions / wavelengths  # over the context of the model's first training
     ramp = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
     between = (1 - ramp) * plain / rope.factor + ramp * plain
     slowed = torch.where(turns < rope.low_freq_factor, plain / rope.factor, between)
@@ -44,13 +44,14 @@ def _llama3(plain: Tensor, rope: RopeConfig) -> Tensor:
 
 
 def _yarn(plain: Tensor, rope: RopeConfig, yarn: Yarn) -> Tensor:
-    """Channels that turn less than `beta_slow` times over the first context are slowed `factor` times, those that turn
-    more than `beta_fast` times are left as they are, a ramp over the channels between.
+    """Divide the frequencies of slow channels by `factor`, keep those of fast ones, and ramp between.
+
+    Over the first context, slow channels turn less than `beta_slow` times, fast ones more than `beta_fast` times.
     """
     channels = 2 * len(plain)
 
     def channel(turns: float) -> float:
-        """Which one turns so many times."""
+        """Return the channel that turns this many times."""
         wavelength = rope.original_positions / (turns * 2 * math.pi)
         return channels * math.log(wavelength) / (2 * math.log(rope.theta))
 

@@ -1,8 +1,7 @@
-"""How a model counts positions, read from its `config.json`.
+"""A model's rotary settings, read from its `config.json`.
 
-Both spellings are read: `rope_theta` with `rope_scaling` (transformers 4), and `rope_parameters` (5). A field that is
-none of a scaling's known ones is refused: it would have turned positions in a way that nobody here does.
-Standard library only.
+Both spellings are read: `rope_theta` with `rope_scaling` (transformers 4), and `rope_parameters` (5). Unknown fields of
+a scaling are refused, because they would change positions in a way we do not implement. Standard library only.
 """
 
 import math
@@ -12,19 +11,19 @@ from engine_agent.engine.fields import Fields
 
 ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
 DEFAULT_THETA = 10_000.0
-_SPELLINGS = ("rope_scaling", "rope_parameters")  # where a file has both, transformers takes the older one
+_SPELLINGS = ("rope_scaling", "rope_parameters")  # where a file has both, transformers uses the older one
 _ORIGINAL = "original_max_position_embeddings"
 _KNOWN = {
     *("type", "rope_type", "rope_theta", "factor", "partial_rotary_factor", _ORIGINAL),
     *("low_freq_factor", "high_freq_factor"),
     *("attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "truncate"),
-    "finetuned",  # a remark: whoever scaled the model trained it afterwards
+    "finetuned",  # informational: the model was trained after scaling
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Yarn:
-    """Which channels `yarn` slows down, by how often they turn, and by what it multiplies angles' cosines and sines."""
+    """YaRN's parameters: which channels it slows, by how often they turn, and the factor for cosines and sines."""
 
     attention_factor: float
     beta_fast: float = 32.0
@@ -34,7 +33,7 @@ class Yarn:
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """How positions become angles. `factor` and what follows mean something for some types only."""
+    """The rotary settings. `factor` and the fields after it apply to some types only."""
 
     kind: str = "default"
     theta: float = DEFAULT_THETA
@@ -46,7 +45,7 @@ class RopeConfig:
 
 
 def read_rope(config: Fields, positions: int) -> RopeConfig:
-    """Of a model of so many positions. Raises BadModel."""
+    """Return the settings of a model with this many positions. Raises BadModel."""
     fields = config.inner(next((name for name in _SPELLINGS if config.given(name)), _SPELLINGS[1]))
     if strange := sorted(fields.names() - _KNOWN):
         raise fields.bad(strange[0], "is not served")
@@ -85,7 +84,7 @@ def _yarn(fields: Fields, theta: float, factor: float) -> Yarn:
 
 
 def _attention_factor(fields: Fields, factor: float) -> float:
-    """What the model was scaled with where it does not say."""
+    """Return YaRN's default factor for a file without one."""
     if not (fields.given("mscale") and fields.given("mscale_all_dim")):
         return _magnitude(factor)
     wanted, all_dim = fields.number("mscale"), fields.number("mscale_all_dim")

@@ -1,4 +1,4 @@
-"""One step's forward pass: which tokens of which sequences, and what comes next where somebody wants to know."""
+"""One step's forward pass: which tokens of which sequences, and the logits for the rows that need them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from kernels.scales import ScaleSet
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """`tokens` are those computed now. `wants_logits`: after the last of them."""
+    """A row whose `tokens` are computed now. `wants_logits`: after the last of them."""
 
     row: BatchRow
     tokens: Sequence[int]
@@ -23,8 +23,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """`logits` [rows that wanted them, vocab_size] float32 on the host's side of the device, in the rows' order.
-    `broken`: rows with a key or value that is no finite number.
+    """The results of a step.
+
+    `logits` [rows with wants_logits, vocab_size] float32, in the rows' order, on the device. `broken`: rows with a key
+    or value that is not finite.
     """
 
     logits: Tensor

@@ -1,7 +1,7 @@
-"""Which token comes next: one sampler for each choice, and one call for a whole batch.
+"""Sampling of the next token: one sampler for each choice, and one call for a whole batch.
 
-A choice's tokens depend on its own logits, settings, seed and past alone. Its chance is counted, not carried: the
-number for its n-th draw is a keyed hash of n, so a copy, a preemption or another batch changes nothing.
+A choice's tokens depend only on its own logits, settings, seed and past. Its random numbers are stateless: the n-th is
+a keyed hash of n, so a copy, a preemption or another batch changes nothing.
 """
 
 import os
@@ -27,14 +27,14 @@ class Sampled:
 
 
 class NotFinite:
-    """A row that names no token, because it holds a NaN or nothing but infinities. Its neighbours are well."""
+    """A row from which no token can be sampled: it contains NaN or only infinities. Other rows are unaffected."""
 
 
 NOT_FINITE: Final = NotFinite()
 
 
 def check_tokens(params: SamplingParams, vocab_size: int) -> None:
-    """Raises BadRequest for a setting that names a token the model does not have."""
+    """Raise BadRequest for a setting with a token that the model does not have."""
     for name, tokens in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
         for token in tokens:
             if type(token) is not int or not 0 <= token < vocab_size:
@@ -42,12 +42,12 @@ def check_tokens(params: SamplingParams, vocab_size: int) -> None:
 
 
 def end_tokens(params: SamplingParams, eos_ids: Iterable[int]) -> frozenset[int]:
-    """The tokens that end a choice."""
+    """Return the tokens that end a choice."""
     return frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(eos_ids))
 
 
 class Chance:
-    """Numbers from 0 to below 1, the same ones for the same seed and choice. Without a seed, nobody's before."""
+    """Random numbers from 0 to below 1, equal for equal seed and choice. Without a seed they are new each time."""
 
     def __init__(self, seed: int | None, index: int) -> None:
         named = os.urandom(16) if seed is None else seed.to_bytes(16, "little", signed=True)
@@ -59,7 +59,7 @@ class Chance:
 
 
 class Sampler:
-    """One choice. `index` tells it from the request's others, which share the seed."""
+    """The sampler of one choice. `index` distinguishes it from the request's others, which share the seed."""
 
     def __init__(
         self,
@@ -84,18 +84,18 @@ class Sampler:
         self._past = _Past(prompt if params.repetition_penalty != 1 else ()) if self._has_penalties else None
 
     def copy(self) -> "Sampler":
-        """A twin with the same past, whose draws go on as this one's would."""
+        """Return a copy with the same past and the same future draws."""
         twin = copy(self)
         twin._past = self._past.copy() if self._past else None
         return twin
 
     @property
     def is_plain(self) -> bool:
-        """Whether the next token is simply the likeliest of the row as it is, and nobody asks how likely."""
+        """Return whether the next token is the likeliest of the unmodified row, without logprobs."""
         return self.params.is_greedy and self.params.logprobs is None and not self._changes_logits
 
     def sample(self, logits: Tensor) -> Sampled | NotFinite:
-        """The next token for float32 logits [vocab_size], noted as this choice's own."""
+        """Return the next token for float32 logits [vocab_size], and add it to this choice's past."""
         return self.sample_row(logits.cpu().numpy())
 
     def sample_row(self, row: Row) -> Sampled | NotFinite:
@@ -111,7 +111,7 @@ class Sampler:
         return answer
 
     def accept(self, token: int) -> None:
-        """It is part of the answer, whoever chose it."""
+        """Add a token to the answer, however it was chosen."""
         self.generated_tokens += 1
         if self._past is not None:
             self._past.add(token)
@@ -151,7 +151,7 @@ class Sampler:
 
 
 class _Past:
-    """Which tokens a choice has seen, and how often each was generated: kept so that a step costs no walk over it."""
+    """The tokens a choice has seen and how often each was generated, updated so that a step need not scan the past."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
         asked = np.unique(np.asarray(prompt, dtype=np.intp))
@@ -187,7 +187,7 @@ class _Past:
 
 
 def sample_batch(samplers: Sequence[Sampler], logits: Tensor) -> list[Sampled | NotFinite]:
-    """The next token of each choice from float32 logits [choices, vocab_size]."""
+    """Return the next token of each choice from float32 logits [choices, vocab_size]."""
     answers: list[Sampled | NotFinite] = [NOT_FINITE] * len(samplers)
     plain = [at for at, sampler in enumerate(samplers) if sampler.is_plain]
     others = [at for at, sampler in enumerate(samplers) if not sampler.is_plain]

@@ -1,8 +1,8 @@
-"""What one step computes: every answer's next token, then pieces of prompts, within a budget of tokens. Pure.
+"""Plan a step: the next token of every answer, then pieces of prompts, within a budget of tokens. Pure.
 
-An answer under way never waits for a prompt: at most a chunk is computed beside it. What is left of the budget, and a
-quantum at least, goes to prompts in pieces of a quantum, each time to the namespace that has had least for its weight,
-so that two long prompts of two tenants advance side by side.
+A running answer never waits for a prompt: at most one chunk is computed in the same step. The rest of the budget, and
+at least a quantum, goes to prompts in pieces of a quantum, each to the namespace that has had the least for its weight.
+So two long prompts of two tenants advance side by side.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from typing import Generic, TypeVar
 
 from engine_agent.engine.shares import ComputeShares
 
-QUANTA = 4  # in which a chunk is handed out
+QUANTA = 4  # the number of parts into which a chunk is divided
 
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[Key]):
-    """Somebody who has tokens to compute. `rank`: the order within a namespace, lowest first."""
+    """An object with tokens to compute. `rank`: the order within a namespace, lowest first."""
 
     key: Key
     namespace: str
@@ -36,7 +36,7 @@ class Turn(Generic[Key]):
 def plan_step(
     candidates: Sequence[Candidate[Key]], shares: ComputeShares, weights: Mapping[str, float], *, budget_tokens: int
 ) -> list[Turn[Key]]:
-    """Whose tokens are computed now, and how many of each. What is planned is charged."""
+    """Return which candidates compute now, and how many tokens each. Charge the planned tokens."""
     if not candidates:
         return []
     shares.begin_step({candidate.namespace for candidate in candidates})
@@ -45,7 +45,7 @@ def plan_step(
         if candidate.is_decode:
             shares.charge(candidate.namespace, candidate.tokens, weights[candidate.namespace])
     quantum = max(1, budget_tokens // QUANTA)
-    left = max(budget_tokens - sum(turn.tokens for turn in turns), quantum)  # answers alone never fill a step
+    left = max(budget_tokens - sum(turn.tokens for turn in turns), quantum)  # so that answers alone never fill a step
     return turns + _prompts(candidates, shares, weights, left, quantum=quantum)
 
 
@@ -60,7 +60,7 @@ def _prompts(
     lines: dict[str, list[Candidate[Key]]] = {}
     for candidate in sorted((one for one in candidates if not one.is_decode), key=lambda one: one.rank, reverse=True):
         lines.setdefault(candidate.namespace, []).append(candidate)
-    given: dict[int, int] = {}  # by the candidate's place
+    given: dict[int, int] = {}  # by the candidate's index
     order: list[Candidate[Key]] = []
     while left and lines:
         name = shares.first(lines)

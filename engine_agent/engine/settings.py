@@ -1,4 +1,4 @@
-"""How one engine is set up: sizes and bounds, checked once. Standard library only."""
+"""The settings of one engine: sizes and bounds, checked once. Standard library only."""
 
 from dataclasses import dataclass, replace
 
@@ -9,23 +9,23 @@ MIB = 1 << 20
 
 CPU_POOL_BYTES, CPU_CHUNK_TOKENS, CPU_MOST_RUNNING = 256 * MIB, 256, 32
 GPU_CHUNK_TOKENS, GPU_MOST_RUNNING = 2048, 256
-GPU_POOL_PART = 0.9  # of what is free when the weights are there; activations take some of the rest
+GPU_POOL_PART = 0.9  # of the free memory after the weights are loaded; activations use some of the rest
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """A 0 means: whatever suits the device; `sized` puts a number there."""
+    """An engine's sizes and bounds. 0 means a default for the device, which `sized` fills in."""
 
     pool_bytes: int = 0
     host_bytes: int = 0
     block_tokens: int = 16
-    chunk_tokens: int = 0  # computed in one step at most; nobody waits longer than that for another's prompt
+    chunk_tokens: int = 0  # the most computed in one step, which bounds the wait for another request's prompt
     most_running: int = 0  # answers in the batch at once
     most_waiting: int = 1_000
-    context_tokens: int | None = None  # None: what the model was made for
+    context_tokens: int | None = None  # None: the model's own
     dtype: str = "auto"
     device: str = "auto"
-    threads: int = 1  # on shared cores two threads that wait for each other are slower than one
+    threads: int = 1  # on shared cores, two threads that wait for each other are slower than one
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -48,7 +48,7 @@ class EngineSettings:
             raise BadSetting("dtype", f"{self.dtype!r} is none of auto, float32, bfloat16")
 
     def sized(self, *, gpu_free_bytes: int | None) -> "EngineSettings":
-        """With a number everywhere. None: there is no GPU."""
+        """Return the settings with all defaults filled in. None: there is no GPU."""
         is_cpu = gpu_free_bytes is None
         pool_bytes = CPU_POOL_BYTES if gpu_free_bytes is None else int(gpu_free_bytes * GPU_POOL_PART)
         return replace(

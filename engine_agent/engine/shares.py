@@ -1,7 +1,7 @@
-"""Who computes next: a namespace's virtual time rises by what was computed for it, divided by its weight.
+"""Fair compute shares: a namespace's virtual time rises with the tokens computed for it, divided by its weight.
 
-Whoever is behind goes first, so a flood of long prompts from one namespace delays another's request by a chunk, not by
-the flood. A namespace that was idle starts where those that compute are: nobody saves up time.
+The namespace with the lowest time goes first, so a flood of long prompts from one namespace delays another's request by
+one chunk, not by the flood. A namespace that was idle starts at the time of the active ones, so it cannot save up time.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,14 +13,14 @@ class ComputeShares:
         self._active: set[str] = set()
 
     def begin_step(self, active: Collection[str]) -> None:
-        """Who has something to compute now."""
+        """Set the namespaces that have something to compute now."""
         known = [self._times[name] for name in active if name in self._active]
         floor = min(known, default=max(self._times.values(), default=0.0))
         for name in active:
             if name not in self._active:
                 self._times[name] = max(self._times.get(name, floor), floor)
         self._active = set(active)
-        if len(self._times) > 2 * len(self._active) + 64:  # who computes nothing is forgotten: it would start there
+        if len(self._times) > 2 * len(self._active) + 64:  # forget inactive ones: they would start at the floor again
             self._times = {name: at for name, at in self._times.items() if name in self._active or at > floor}
 
     def first(self, names: Iterable[str]) -> str:

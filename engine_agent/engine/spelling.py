@@ -1,8 +1,8 @@
-"""How a tokenizer's tokens are spelt: which bytes one stands for, and which tokens are half of a character.
+"""The spelling of a tokenizer's tokens: which bytes each stands for, and which tokens are part of a character.
 
-Two kinds of vocabulary cover the families here. *Byte-level* ones (GPT-2, Llama 3, Qwen) write each byte as a letter
-of its own, so text is their bytes one behind the other. The others (SentencePiece: Llama 2, Mistral) write words with
-`▁` for a space, and what they have no word for as `<0xE2>`, byte by byte.
+Two kinds of vocabulary cover the families here. *Byte-level* ones (GPT-2, Llama 3, Qwen) map each byte to a letter, so
+text is the concatenation of their bytes. The others (SentencePiece: Llama 2, Mistral) write words with `▁` for a space,
+and spell characters without a word byte by byte, as `<0xE2>`.
 """
 
 import json
@@ -34,14 +34,14 @@ class Spelling:
 
     @cached_property
     def half_characters(self) -> frozenset[int]:
-        """Tokens that stand for one byte each, where a decoder puts such bytes together."""
+        """Return the tokens for single bytes, if the decoder combines such bytes."""
         if "ByteFallback" not in self._steps:
             return frozenset()
         found = (self.raw.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
         return frozenset(token for token in found if token is not None)
 
     def bytes_of(self, token: int) -> bytes:
-        """Nothing for an id that is no token: models have more rows than their tokenizers have tokens."""
+        """Return the token's bytes, or nothing for an unknown id: models have more rows than tokenizers have tokens."""
         known = self._known.get(token)
         if known is None:
             known = self._known[token] = self._spelt(self.raw.id_to_token(token) or "")
@@ -57,13 +57,13 @@ class Spelling:
 
 
 def _decoder_steps(raw: tokenizers.Tokenizer) -> list[str]:
-    """The decoder's kinds, one behind the other; of no decoder none."""
+    """Return the types of the decoder's steps in order, or nothing without a decoder."""
     decoder: dict[str, Any] = json.loads(raw.to_str()).get("decoder") or {} if raw.decoder is not None else {}
     return [step["type"] for step in decoder.get("decoders", [decoder] if decoder else [])]
 
 
 def _byte_letters() -> dict[str, int]:
-    """GPT-2's: bytes that print are themselves, the others are letters from 256 on, in order."""
+    """Return GPT-2's map: printable bytes map to themselves, the others to letters from 256 on, in order."""
     printed = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in printed)
     return {chr(byte): byte for byte in printed} | {chr(256 + number): byte for number, byte in enumerate(others)}

@@ -1,7 +1,7 @@
-"""Stop strings in text that comes in pieces. What may be the beginning of one is held back until it is known.
+"""Stop strings in streamed text. Text that may be the beginning of one is held back until that is known.
 
-A stop string is found when its last character comes, whatever pieces the text is cut into; of several that end there
-the longest. Knuth, Morris and Pratt's automaton for each: a character costs the same however long the strings are.
+A stop string matches when its last character comes, however the text is divided; of several that end there, the longest
+wins. Each has an automaton (Knuth, Morris and Pratt), so the cost per character does not depend on their length.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 class StopStrings:
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
-        """`include`: the stop string itself is released as well."""
+        """`include`: also release the stop string itself."""
         self._stops = [(stop, _fallbacks(stop)) for stop in stops]
         self._include = include
-        self._matched = [0] * len(self._stops)  # how many of each one's characters the text ends with
+        self._matched = [0] * len(self._stops)  # for each stop string, the length of its prefix that ends the text
         self._held = ""
 
     def push(self, text: str) -> tuple[str, str | None]:
-        """What can be released by now, and the stop string that was found. What comes behind it is dropped."""
+        """Return the text that can be released, and the stop string that matched, if any. Text behind it is dropped."""
         if not self._stops:
             return text, None
         held = self._held + text
@@ -29,7 +29,7 @@ class StopStrings:
         return held[:certain], None
 
     def finish(self) -> str:
-        """What was held back, and became no stop string."""
+        """Return the text that was held back and is not a stop string."""
         held, self._held = self._held, ""
         return held
 
@@ -39,7 +39,7 @@ class StopStrings:
         return other
 
     def _advance(self, letter: str) -> str:
-        """The longest stop string that ends with this letter, if any does."""
+        """Return the longest stop string that ends with this letter, or ""."""
         found = ""
         for number, (stop, fallbacks) in enumerate(self._stops):
             matched = self._matched[number]
@@ -54,7 +54,7 @@ class StopStrings:
 
 
 def _fallbacks(stop: str) -> list[int]:
-    """For each prefix the length of its longest proper ending that is a prefix too."""
+    """Return the length of each prefix's longest proper suffix that is also a prefix."""
     fallbacks = [0] * len(stop)
     length = 0
     for at in range(1, len(stop)):

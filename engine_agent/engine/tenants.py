@@ -1,7 +1,7 @@
-"""Whose requests the engine serves and by which rules: its snapshot, obeyed.
+"""The applied snapshot: which namespaces the engine serves, and under which policies.
 
-A snapshot is read as a whole before anything changes (`held.py`), beside the engine's thread where that matters; then
-all of it holds between two steps: the block manager's namespaces, the revisions that responses name, the pins.
+A snapshot is read as a whole before anything changes (`held.py`), outside the engine's thread if necessary. Then all of
+it is applied between two steps: the block manager's namespaces, the revisions in responses, the pins.
 """
 
 import secrets
@@ -16,12 +16,12 @@ from engine_agent.contracts.protocol import Change, HashMismatch, Snapshot, chan
 from engine_agent.engine.errors import UnknownTenant
 from engine_agent.engine.held import Held, PinnedPrefix, SnapshotReader, Tenant
 
-NOBODY = "luminet/nobody"  # no id of an entry has a slash
+NOBODY = "luminet/nobody"  # the engine's own namespace; ids of snapshot entries have no slash
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is to be obeyed next, and where that differs for the block manager from what it was prepared against."""
+    """A snapshot to apply next, and how it differs, for the block manager, from the one it was prepared against."""
 
     before: Held
     after: Held
@@ -51,7 +51,7 @@ class Tenants:
         return self._held.pins
 
     def tenant(self, namespace: str) -> Tenant:
-        """Raises UnknownTenant."""
+        """Return an active tenant. Raises UnknownTenant."""
         found = self.known(namespace)
         if found is None or not found.is_active:
             raise UnknownTenant("", "this engine serves no such namespace, or its organisation is suspended")
@@ -61,7 +61,7 @@ class Tenants:
         return self._own if namespace == NOBODY else self._held.tenants.get(namespace)
 
     def prepare(self, news: Snapshot | Change) -> Prepared:
-        """Against what is held now. Changes nothing, so any thread may call it.
+        """Read a snapshot against the applied one. Changes nothing, so any thread may call this.
 
         Raises RejectedSnapshot, HashMismatch, MalformedMessage.
         """
@@ -72,7 +72,10 @@ class Tenants:
         return Prepared(before, after, tuple(before.tenants.keys() - after.tenants.keys()), tuple(changed))
 
     def obey(self, prepared: Prepared) -> list[PurgeReceipt]:
-        """Receipts of what it purged. Raises HashMismatch, and nothing changed, where another came in between."""
+        """Apply a prepared snapshot and return the receipts of its purges.
+
+        Raises HashMismatch, without any change, if another snapshot was applied meanwhile.
+        """
         if prepared.before is not self._held:
             raise HashMismatch(expected=prepared.before.snapshot.hash, found=self.snapshot.hash)
         receipts = [self._manager.remove_namespace(gone) for gone in prepared.gone]
@@ -83,11 +86,11 @@ class Tenants:
         return receipts
 
     def apply(self, news: Snapshot | Change) -> list[PurgeReceipt]:
-        """Both at once, for who has nothing else to do meanwhile."""
+        """Prepare and apply at once, for callers that need no second thread."""
         return self.obey(self.prepare(news))
 
     def _nobodys(self, kv_format: str) -> Tenant:
-        """For the engine's own health check: nothing of it is kept."""
+        """Add a namespace for the engine's own health check, without caching."""
         policy = NamespacePolicy(prefix_caching=False, kv_dtype=kv_format, request_kv_dtypes=())
         own = Tenant(NOBODY, NOBODY, NOBODY, NOBODY, True, 0, 0, secrets.token_bytes(KEY_BYTES), policy)
         self._manager.set_namespace(NOBODY, key=own.key, epoch=0, policy=policy)
@@ -95,7 +98,7 @@ class Tenants:
 
 
 def _differs(known: Tenant | None, found: Tenant) -> bool:
-    """For the block manager: how a namespace is called, and its revision, is nothing to it."""
+    """Return whether the block manager must be updated: names and revisions do not matter to it."""
     if known is found:
         return False
     return known is None or (known.epoch, known.policy) != (found.epoch, found.policy)

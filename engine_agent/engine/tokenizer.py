@@ -1,4 +1,4 @@
-"""A model's tokenizer as it is shipped: text to tokens, tokens to text, and which tokens end an answer."""
+"""A model's own tokenizer: text to tokens, tokens to text, and which tokens end an answer."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +18,12 @@ GENERATION_CONFIG = "generation_config.json"
 class Tokenizer:
     def __init__(self, spelling: Spelling, *, vocab_size: int, eos_ids: frozenset[int]) -> None:
         self._spelling, self._raw = spelling, spelling.raw
-        self.vocab_size = vocab_size  # the model's: ids below it can be asked for
+        self.vocab_size = vocab_size  # the model's: requests may use any id below it
         self.eos_ids = eos_ids
 
     @classmethod
     def from_folder(cls, folder: Path, config: ModelConfig) -> "Tokenizer":
-        """Raises BadModel, OSError."""
+        """Return the tokenizer of a model's folder. Raises BadModel, OSError."""
         path = folder / TOKENIZER
         if not path.is_file():
             raise BadModel(folder, TOKENIZER, "is missing: no other kind of tokenizer is served")
@@ -31,7 +31,10 @@ class Tokenizer:
         return cls(Spelling(raw, path), vocab_size=config.vocab_size, eos_ids=_eos_ids(folder, raw, config.vocab_size))
 
     def encode(self, text: str, add_special: bool = True, *, field: str = "prompt") -> list[int]:
-        """`add_special`: what the tokenizer puts around a text. Raises BadRequest, which names `field`."""
+        """Return the tokens of a text. Raises BadRequest, which names `field`.
+
+        `add_special`: with the tokens that the tokenizer puts around a text.
+        """
         return encode_text(self._raw, text, add_special=add_special, vocab_size=self.vocab_size, field=field)
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
@@ -41,7 +44,7 @@ class Tokenizer:
         return make_detokenizer(self._spelling, skip_special=skip_special)
 
     def token_bytes(self, token: int) -> bytes:
-        """What a token stands for, which may be half of a character."""
+        """Return the bytes of a token, which may be part of a character."""
         return self._spelling.bytes_of(token)
 
     def token_text(self, token: int) -> str:
@@ -49,7 +52,7 @@ class Tokenizer:
 
 
 def _eos_ids(folder: Path, raw: tokenizers.Tokenizer, vocab_size: int) -> frozenset[int]:
-    """Everything that any file says an answer ends with."""
+    """Return all end tokens that any of the files names."""
     found: set[int] = set()
     for path in (folder / CONFIG, folder / GENERATION_CONFIG):
         found |= _ids(path, maybe_object(path).get("eos_token_id"), vocab_size)

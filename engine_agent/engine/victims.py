@@ -1,7 +1,7 @@
-"""Who gives way when an answer needs a block and there is none: a decision, as data.
+"""The choice of the request to preempt when an answer needs a block and none is free: a decision, as data.
 
-The namespace that uses most for its weight beyond what is reserved for it, and in it whoever came last. Whoever is at
-its own limit takes from its own namespace alone. The one that asks may be the one that gives way.
+It is the last request to arrive in the namespace that uses most, for its weight, beyond its reservation. At its own
+limit, a namespace preempts only its own requests. The asking request may itself be preempted.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Holder(Generic[Key]):
-    """A running request. `used_bytes`: by all that runs in its namespace."""
+    """A running request. `used_bytes`: by all running requests of its namespace."""
 
     key: Key
     namespace: str
@@ -25,7 +25,7 @@ class Holder(Generic[Key]):
 
 
 def victim(holders: Iterable[Holder[Key]], asking: Holder[Key], *, is_own_limit: bool) -> Holder[Key]:
-    """Never one of another namespace that is within its reservation."""
+    """Return the request to preempt, never one of another namespace that is within its reservation."""
     eligible = [asking]
     for holder in holders:
         is_own = holder.namespace == asking.namespace

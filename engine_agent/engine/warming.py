@@ -1,8 +1,8 @@
-"""Pins at work: the prefixes the snapshot pins are kept, and computed where they are not resident.
+"""Pin warming: pins the snapshot's prefixes and computes those that are not resident.
 
-The snapshot says that a pin exists; its content comes apart, once. A pin whose namespace got a new key is pinned anew:
-what is still wanted after a purge is computed again. One that cannot be pinned waits until what stands in its way
-changes, or, for want of room in the budget, until it is tried again.
+The snapshot contains a pin's metadata; its content arrives separately, once. When its namespace gets a new key, the pin
+is set again, so a prefix that is still pinned after a purge is recomputed. A pin that cannot be set waits until its
+obstacle changes or, without room in the budget, until the next try.
 """
 
 import math
@@ -22,7 +22,7 @@ from engine_agent.engine.params import SamplingParams
 from engine_agent.engine.tenants import Tenants
 
 LOOK_SECONDS = 0.5
-PATIENCE_SECONDS = 10.0  # before a prefix that did not stay, or could not be computed, is tried again
+PATIENCE_SECONDS = 10.0  # before retrying a prefix that was evicted or could not be computed
 
 Hindrance = Literal["over_budget", "expired", "disabled", "refused"]
 Submit = Callable[[Generate, "Warmed"], object]
@@ -30,7 +30,7 @@ Submit = Callable[[Generate, "Warmed"], object]
 
 @dataclass(slots=True)
 class Warmed:
-    """A warm-up under way; a sink that nobody reads."""
+    """The sink of a warm-up in progress; its outputs are not used."""
 
     pin: "_Pinned"
     tell: Callable[[str, Admission], None]
@@ -50,7 +50,7 @@ class Warmed:
 
 @dataclass(slots=True)
 class _Pinned:
-    """As it was handed to the block manager."""
+    """A pin as it was passed to the block manager."""
 
     namespace: str
     expires_at: datetime | None
@@ -64,7 +64,7 @@ class _Pinned:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """Why a pin could not be handed to the block manager, and of what that was true."""
+    """The reason why a pin could not be passed to the block manager, and the inputs for which it holds."""
 
     state: Hindrance
     said: str
@@ -99,7 +99,7 @@ class PinWarming:
         self.settle()
 
     def settle(self) -> None:
-        """After a snapshot or a content came: pin what is to be pinned, and let go of what is not."""
+        """Apply a new snapshot or content: set the pins that should exist and remove the others."""
         for pin_id in self._contents.keys() - self._tenants.pins.keys():
             del self._contents[pin_id]
         unpinned = [pin_id for pin_id in self._pinned if not self._is_current(pin_id)]
@@ -113,7 +113,7 @@ class PinWarming:
         self._look_at = 0.0
 
     def warm(self) -> None:
-        """Ask for what is pinned and not there, every now and then."""
+        """Request the computation of pinned prefixes that are not resident, at intervals."""
         now = self._clock()
         if now < self._look_at:
             return
@@ -128,7 +128,7 @@ class PinWarming:
                     self._ask(status.pin_id, pinned, status.wanted_blocks, now)
 
     def status(self) -> list[Mapping[str, Any]]:
-        """Every pin of the snapshot."""
+        """Return every pin of the snapshot."""
         known = {
             status.pin_id: status
             for namespace in {pinned.namespace for pinned in self._pinned.values()}
@@ -153,13 +153,13 @@ class PinWarming:
         return found
 
     def _without(self, pin_id: str) -> str:
-        """The state of a pin the block manager does not know, or no longer."""
+        """Return the state of a pin that the block manager does not know, or no longer knows."""
         if pin_id in self._pinned:
             return "expired"
         return self._problems[pin_id].state if pin_id in self._problems else "content_missing"
 
     def _retry(self, now: float) -> None:
-        """What found no room in the budget may find some now."""
+        """Try again to set pins that found no room in the budget."""
         for problem in list(self._problems.values()):
             if now >= problem.try_after:
                 del self._problems[problem.pin.pin_id]
@@ -199,7 +199,7 @@ class PinWarming:
         self._problems[pin.pin_id] = _Problem(state, said, pin, tenant, tokens, try_after)
 
     def _hand_over(self, pin: PinnedPrefix, tenant: Tenant, tokens: Sequence[int]) -> tuple[Hindrance, str] | None:
-        """To the block manager, or why not. A content may be long, so what it takes no hash to know comes first."""
+        """Set the pin in the block manager, or return why not. Checks without hashing come first: it may be long."""
         if not tenant.policy.prefix_caching:
             return "disabled", "prefix_caching is off in its namespace"
         if pin.expires_at is not None and pin.expires_at.timestamp() <= time.time():
@@ -228,7 +228,7 @@ class PinWarming:
         return self._manager.cache.now() + pin.expires_at.timestamp() - time.time()
 
     def _unpin(self, pin_id: str) -> str:
-        """The namespace whose budget has more room now."""
+        """Remove a pin, and return the namespace whose budget has more room now."""
         pinned = self._pinned.pop(pin_id)
         tenant: Tenant | None = self._tenants.known(pinned.namespace)
         if tenant is not None and any(one.pin_id == pin_id for one in self._manager.pins(pinned.namespace)):

@@ -1,7 +1,8 @@
-"""A model's tensors from a Hugging Face folder, and the model's revision: who it is, whatever its files are called.
+"""A model's tensors from a Hugging Face folder, and the model's revision, which does not depend on file names.
 
-`model.safetensors`, or the shards that `model.safetensors.index.json` lists. Every tensor the model needs must be there
-in its shape and of finite numbers, and none that it would not use: a bias that nobody adds is another model.
+Reads `model.safetensors`, or the shards in `model.safetensors.index.json`. Every tensor the model needs must be
+present, with its shape and finite numbers, and no unused tensor may be: a bias that is not applied would make it
+another model.
 """
 
 import json
@@ -27,7 +28,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def shapes_of(config: ModelConfig) -> Shapes:
-    """Every tensor of a model, by Hugging Face's names."""
+    """Return the shape of every tensor of a model, by Hugging Face's names."""
     hidden = config.hidden_size
     shapes: Shapes = {EMBEDDING: (config.vocab_size, hidden), NORM: (hidden,)}
     for number in range(config.layers):
@@ -57,9 +58,9 @@ def _layer_shapes(config: ModelConfig) -> Shapes:
 
 
 def model_revision(folder: Path) -> str:
-    """sha256 of what the model computes with: its configuration as the engine reads it, and every tensor's bits.
+    """Return the sha256 of everything the model computes with: its parsed configuration, and every tensor's bits.
 
-    How weights are cut into files, and whatever else lies in the folder, is no part of it. Raises BadModel, OSError.
+    It does not depend on how weights are divided into files, or on other files in the folder. Raises BadModel, OSError.
     """
     config = read_config(folder)
     identity = Identity(config)
@@ -69,7 +70,7 @@ def model_revision(folder: Path) -> str:
 
 
 class Identity:
-    """A model's revision while its tensors go by, in the order of `tensors`."""
+    """Computes a model's revision from its tensors, in the order of `tensors`."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._state = sha256(REVISION)
@@ -84,12 +85,12 @@ class Identity:
         return self._state.hexdigest()
 
     def _part(self, part: bytes | memoryview) -> None:
-        self._state.update(len(part).to_bytes(8, "little"))  # no two lists of parts are the same bytes
+        self._state.update(len(part).to_bytes(8, "little"))  # so that no two lists of parts have the same bytes
         self._state.update(part)
 
 
 def _said(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Without what says that there is nothing: a field that comes later leaves the revisions of before as they are."""
+    """Return the fields without empty values, so that a new field does not change existing revisions."""
     return {
         name: value
         for name, value in fields
@@ -98,10 +99,10 @@ def _said(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def tensors(folder: Path, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of the model as they are stored, in the order of their names, each with the shape it must have.
+    """Iterate over all tensors of the model as stored, in the order of their names, with their shapes checked.
 
-    A tensor lies in its file: whoever wants to keep it copies it, so that no file stays in memory beside the model.
-    Raises BadModel, OSError.
+    A tensor lies in its mapped file: a caller that keeps it must copy it, so that no file stays in memory. Raises
+    BadModel, OSError.
     """
     shapes = shapes_of(config)
     files = _files(folder, config)
@@ -117,7 +118,7 @@ def tensors(folder: Path, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
 
 
 def stored_dtype(folder: Path, config: ModelConfig) -> str:
-    """How the embedding is stored, in safetensors' words: `BF16`, `F16` or `F32`. Raises BadModel, OSError."""
+    """Return how the embedding is stored, in safetensors' terms: `BF16`, `F16` or `F32`. Raises BadModel, OSError."""
     path = _files(folder, config).get(EMBEDDING)
     if path is None:
         raise BadModel(folder, EMBEDDING, "is in none of its files")
@@ -130,13 +131,13 @@ def _checked(tensor: Tensor, path: Path, name: str, shape: tuple[int, ...]) -> N
         raise BadModel(path, name, f"expected shape {shape}, found {tuple(tensor.shape)}; see {CONFIG}")
     if tensor.dtype not in DTYPES:
         raise BadModel(path, name, f"{tensor.dtype} is not served")
-    least, most = torch.aminmax(tensor)  # one pass that keeps nothing, and NaN where there is one
+    least, most = torch.aminmax(tensor)  # one pass without a copy; NaN if there is one
     if not (least.isfinite() and most.isfinite()):
         raise BadModel(path, name, "holds NaN or an infinity")
 
 
 def _files(folder: Path, config: ModelConfig) -> dict[str, Path]:
-    """Which file holds which tensor; without what no model computes with."""
+    """Return which file contains which tensor, without tensors that no model computes with."""
     single = folder / SINGLE
     paths = [single] if single.exists() else _shards(folder)
     found: dict[str, Path] = {}
@@ -147,7 +148,7 @@ def _files(folder: Path, config: ModelConfig) -> dict[str, Path]:
                     raise BadModel(path, name, f"is in {found[name].name} as well")
                 found[name] = path
     if config.is_tied:
-        found.pop(HEAD, None)  # what some writers repeat: the embedding it is tied to counts
+        found.pop(HEAD, None)  # some writers repeat it; the embedding it is tied to is used
     return {name: path for name, path in found.items() if not name.endswith("rotary_emb.inv_freq")}
 
 

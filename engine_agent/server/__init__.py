@@ -1,1 +1,1 @@
-"""The HTTP faces of one engine, OpenAI's and its own for the sidecar, and the process that serves both."""
+"""One engine's HTTP APIs, OpenAI's and the sidecar's admin API, and their process. Start reading at `serve.py`."""

@@ -1,6 +1,7 @@
-"""The admin face of one engine: what its sidecar, and people on its machine, may ask and do. Small JSON both ways.
+"""The admin API of one engine, for its sidecar and operators on its machine. Small JSON both ways.
 
-It is for whoever can reach it: a socket only its owner may open, or loopback with a token. docs/engine.md lists all.
+Access is restricted by its transport: a socket that only its owner may open, or loopback with a token. docs/engine.md
+lists all endpoints.
 """
 
 import asyncio
@@ -35,13 +36,13 @@ MOST_BODY_BYTES = 32 * 2**20
 MOST_RECORDS = 10_000
 MOST_SCOPES = 64
 MOST_FORETOLD = 8
-FARTHEST_SECONDS = 100 * 365 * 86_400.0  # that a machine's clock can be off
+FARTHEST_SECONDS = 100 * 365 * 86_400.0  # the largest clock error that is accepted
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class AdminFace:
-    """`tenants` is there where the engine is alone: what a control plane would decide is then decided here."""
+    """The admin API. `tenants` exists on a standalone engine, where it makes the control plane's decisions."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class AdminFace:
 
     async def _get_receipts(self, request: Request) -> Response:
         after = _whole(request, "after", 0)
-        is_of_this_boot = request.query_params.get("boot") == self._journal.boot  # numbers of another's say nothing
+        is_of_this_boot = request.query_params.get("boot") == self._journal.boot  # others' numbers mean nothing here
         receipts = await self._receipts.after(after if is_of_this_boot else 0)
         return _json({"boot": self._journal.boot, "receipts": receipts})
 
@@ -145,7 +146,7 @@ class AdminFace:
     async def _health(self, request: Request) -> Response:
         return _json({"ok": True, "seconds": await self._prober.check()})
 
-    # What happened
+    # Records and statistics
 
     async def _records(self, request: Request) -> Response:
         boot = request.query_params.get("boot", self._journal.boot)
@@ -156,7 +157,7 @@ class AdminFace:
         return Response(page, media_type="application/json")
 
     def _page(self, boot: str, since: int, limit: int, last: int, totals: Mapping[str, Any] | None) -> bytes:
-        """`totals` are what was counted when `last` was the last record; so they belong to a page that ends there."""
+        """Return a page of the journal. `totals` are the counts at record `last`, for a page that ends there."""
         page = self._journal.since(boot, since, limit, upto=last)
         entries = [entry_document(entry) for entry in page.entries]
         lost = [asdict(one) for one in page.lost]
@@ -215,7 +216,7 @@ class AdminFace:
     async def _integrity(self, request: Request) -> Response:
         return _json({"problems": await self._backend.check_integrity()})
 
-    # Who decides
+    # Access by kind of engine
 
     def _alone(self) -> LocalTenants:
         if self._tenants is None:

@@ -1,4 +1,4 @@
-"""Which error is which status on the admin face, as `{"error": {"code", "message", …}}`."""
+"""The statuses of errors in the admin API, as `{"error": {"code", "message", …}}`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""An engine alone: one organisation `local` with one namespace `default`, whose policy is a file on this machine.
+"""A standalone engine: one organisation `local` with one namespace `default`, whose policy is a local file.
 
-What a control plane would send as snapshots is made here, so the engine obeys one kind of thing. Each deed makes the
-next state, has the engine obey it, and only then holds it: what cannot be obeyed changes nothing.
+It makes the snapshots that a control plane would send, so the engine applies policies in one way only. Each action
+makes the next state, applies it to the engine, and only then adopts it: a state that cannot be applied changes nothing.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from engine_agent.server.state import StateFolder
 log = logging.getLogger(__name__)
 ORGANISATION, NAMESPACE = "local", "default"  # ids and slugs alike
 KEY_BYTES = 32
-KEPT = "policy.json"  # the revision, and what it says
+KEPT = "policy.json"  # the revision and its policy
 
 
 def _key() -> bytes:
@@ -37,7 +37,7 @@ def _key() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """All that is obeyed. The namespace's key is made anew at every start: the cache is empty then."""
+    """The applied state. The namespace's key is new at every start, because the cache is empty then."""
 
     policy: Mapping[str, Any]
     revision: int
@@ -67,7 +67,7 @@ class Held:
 
 
 class LocalTenants:
-    """What people on this machine may do to it. One deed at a time."""
+    """The actions of operators on this machine, one at a time."""
 
     def __init__(self, state: StateFolder, backend: Backend, tokenizer: Encoder, template: Template | None) -> None:
         self._state, self._backend = state, backend
@@ -80,11 +80,11 @@ class LocalTenants:
         return self._held.revision
 
     async def publish(self, file: PolicyFile) -> int:
-        """Obey what the file says from now on; its revision. Raises RejectedSnapshot, BadRequest, OSError."""
+        """Apply a policy file and return its revision. Raises RejectedSnapshot, BadRequest, OSError."""
         async with self._lock:
             is_new = policy_hash(file.policy) != policy_hash(self._held.policy) or not self._held.revision
             revision = self._held.revision + is_new
-            # Kept before it is obeyed: a revision that was told and is forgotten would come to mean another policy.
+            # Stored before it is applied: otherwise a published revision could be lost and later name another policy.
             self._state.keep(KEPT, {"revision": revision, "policy": dict(file.policy)})
             await self._obey(replace(self._held, policy=file.policy, revision=revision, of_file=_by_id(file.pins)))
             if file.pins and not file.policy.get("pin_share"):
@@ -92,20 +92,20 @@ class LocalTenants:
             return revision
 
     async def purge(self) -> int:
-        """Nothing cached so far matches any more; the namespace's new epoch."""
+        """Purge all cached blocks and return the namespace's new epoch."""
         async with self._lock:
             await self._obey(replace(self._held, epoch=self._held.epoch + 1, key=_key()))
             return self._held.epoch
 
     async def pin(self, wish: PinWish) -> str:
-        """Keep a prefix until the engine ends or somebody unpins it; its id. Raises BadRequest."""
+        """Pin a prefix until the engine ends or it is unpinned, and return its id. Raises BadRequest."""
         async with self._lock:
             pin_id = _pin_id(wish)
             await self._obey(replace(self._held, asked_for={**self._held.asked_for, pin_id: wish}))
             return pin_id
 
     async def unpin(self, pin_id: str) -> None:
-        """Raises UnknownPin, and BadRequest for one that the policy file would bring back."""
+        """Remove a pin. Raises UnknownPin, and BadRequest for a pin in the policy file, which would return."""
         async with self._lock:
             if pin_id in self._held.of_file:
                 raise BadRequest("pin", f"{pin_id} is a pin of the policy file: take it out there")
@@ -129,7 +129,7 @@ class LocalTenants:
 
 
 def identity(revision: int, audience: str) -> Identity:
-    """Whose every request is that comes with the engine's own key."""
+    """Return the identity of every request with the engine's own key."""
     return Identity(
         organisation_id=ORGANISATION,
         organisation=ORGANISATION,
@@ -148,7 +148,7 @@ def identity(revision: int, audience: str) -> Identity:
 
 
 def _last(state: StateFolder) -> Held:
-    """The policy of the engine that was here before, so that the same policy has the same revision."""
+    """Return the policy of the previous process, so that the same policy keeps its revision."""
     kept = state.document(KEPT)
     policy, revision = kept.get("policy"), kept.get("revision")
     if isinstance(policy, dict) and type(revision) is int and 0 < revision < 2**62:
@@ -161,7 +161,7 @@ def _by_id(pins: Iterable[PinWish]) -> dict[str, PinWish]:
 
 
 def _pin_id(wish: PinWish) -> str:
-    """The same for the same pin, and another for another content: a pin's content never changes."""
+    """Return an id that is a hash of the pin, because the content of a pin id never changes."""
     said = f"{wish.name}\0{wish.expires_at}\0{wish.content.kind}\0{wish.content.value}"
     return f"pin-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 

@@ -1,4 +1,4 @@
-"""Tokens as OpenAI's two APIs tell them, whole or in parts. Knows no HTTP and no engine, only shapes."""
+"""Answers in the formats of OpenAI's two APIs, complete or streamed. Pure: no HTTP and no engine."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from engine_agent.engine.outputs import Delta, Logprob, TokenLogprobs
 from engine_agent.journal.records import Opened
 
-LEAST_LOGPROB = -9999.0  # JSON has no infinity
+LEAST_LOGPROB = -9999.0  # JSON cannot express infinity
 
 
 class Vocabulary(Protocol):
@@ -19,7 +19,7 @@ class Vocabulary(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What every part of an answer says of itself."""
+    """The fields that all parts of an answer share."""
 
     id: str
     created: int
@@ -32,7 +32,7 @@ class Head:
 
 
 def usage(opened: Opened, completion_tokens: int) -> dict[str, Any]:
-    """The numbers of the journal's record, which the headers said."""
+    """Return the usage in the journal's record, equal to the headers."""
     return {
         "prompt_tokens": opened.prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -42,18 +42,18 @@ def usage(opened: Opened, completion_tokens: int) -> dict[str, Any]:
 
 
 class Shape(Protocol):
-    """One API's way to tell an answer. Choices are numbered over all prompts."""
+    """The answer format of one API. Choices are numbered over all prompts."""
 
     def opening(self) -> Iterator[dict[str, Any]]:
-        """What a stream says before its first token."""
+        """Iterate over the parts of a stream before its first token."""
 
     def part(self, delta: Delta) -> dict[str, Any] | None:
-        """What a stream says of a token: nothing, where it has nothing to say yet."""
+        """Return the part of a stream for a token, or None if there is nothing to send yet."""
 
     def whole(self, choices: Sequence[Sequence[Delta]]) -> dict[str, Any]: ...
 
     def closing(self) -> dict[str, Any]:
-        """The last part of a stream, which has no choices."""
+        """Return the last part of a stream, which has no choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class ChatShape:
     head: Head
     vocabulary: Vocabulary
     choices: int
-    prompt_ids: Sequence[int] | None  # None: nobody asked for ids
+    prompt_ids: Sequence[int] | None  # None: not requested
 
     def opening(self) -> Iterator[dict[str, Any]]:
         for index in range(self.choices):
@@ -108,8 +108,8 @@ class CompletionShape:
     head: Head
     vocabulary: Vocabulary
     choices: int
-    echoes: Sequence[str]  # what is said before each choice's answer
-    prompt_ids: Sequence[Sequence[int]] | None  # of each choice; None: nobody asked for ids
+    echoes: Sequence[str]  # text before each choice's answer
+    prompt_ids: Sequence[Sequence[int]] | None  # for each choice; None: not requested
     _said: dict[int, int] = field(default_factory=dict)  # characters of each choice, as its tokens spell them
 
     def opening(self) -> Iterator[dict[str, Any]]:
@@ -163,7 +163,7 @@ class CompletionShape:
         }
 
     def _top(self, told: TokenLogprobs) -> dict[str, float]:
-        """By text, as this API has it: of two tokens that look alike the likelier one counts."""
+        """Return log probabilities by text, as this API defines; of two tokens with equal text, the likelier one's."""
         top: dict[str, float] = {}
         for one in (*told.top, told.chosen):
             top.setdefault(self.vocabulary.token_text(one.token), _finite(one.logprob))
@@ -174,8 +174,9 @@ _NOTHING_YET: Mapping[str, Any] = {"logprobs": None, "finish_reason": None, "sto
 
 
 def spelt(value: Any, depth: int = 5) -> Iterator[str]:
-    """JSON in pieces: the encoder keeps every other thread waiting for as long as a piece takes. Below `depth`, where
-    an answer's tokens are, each value is one.
+    """Iterate over JSON in pieces, because the encoder blocks all other threads during a piece.
+
+    Below `depth`, where an answer's tokens are, each value is one piece.
     """
     if depth and isinstance(value, dict):
         for at, (name, one) in enumerate(value.items()):

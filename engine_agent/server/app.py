@@ -1,4 +1,4 @@
-"""The OpenAI face of one engine, as an ASGI application: which path means what."""
+"""The OpenAI API of one engine as an ASGI application: paths and their endpoints."""
 
 import asyncio
 import time
@@ -41,8 +41,10 @@ def openai_app(
     gateways: GatewayDoor | None = None,
     scrapers: Scrapers | None = None,
 ) -> "OpenAiApp":
-    """`limits` follow the model unless they are given; the journal is the caller's to open and close. `gateways`: what
-    those of its fleet find here, if it is in one. `scrapers`: who may read its metrics.
+    """Return the OpenAI API of one engine.
+
+    `limits` default to the model's; the caller opens and closes the journal. `gateways`: the endpoints for the fleet's
+    gateways, if the engine is in one. `scrapers`: who may read its metrics.
     """
     bounds = limits or Limits.of(backend.card, tokenizer)
     counting = observer or Observer(backend.card.name)
@@ -107,7 +109,7 @@ class OpenAiApp(Application):
         await client.answer_json(200, model_object(self._face.backend.card))
 
     async def _health(self, client: Client) -> None:
-        """Whether the engine takes requests, asked between two steps. Whether it generates, the admin face knows."""
+        """Return whether the engine takes requests, checked between two steps. The admin API checks generation."""
         try:
             async with asyncio.timeout(self._face.limits.stats_seconds):
                 is_open = await self._face.backend.is_open()
@@ -130,7 +132,7 @@ class OpenAiApp(Application):
 
 
 def _is_our_fault(problem: Exception) -> bool:
-    """Not where it says "not now": that is answered elsewhere, or a moment later."""
+    """Return whether an error is the engine's fault. "Not now" is not: another engine answers, or a retry."""
     if isinstance(problem, ClientGone):
         return False
     return not isinstance(problem, ApiError) or (problem.status >= 500 and problem.status != 503)

@@ -1,7 +1,7 @@
-"""One attempt at a request, from what was understood of it to its last byte.
+"""One attempt at a request, from its parsed body to its last byte.
 
-The record is written when the headers are about to leave and the client is still there, and only then: it counts what
-was told, no more and no less. A stream's leave at admission, an answer in one piece when it is whole.
+The record is written only when the headers are about to be sent and the client is still connected, so it counts exactly
+what clients were told. Headers are sent at admission for a stream, and at the end for a complete answer.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from engine_agent.server.schemas import names_of
 
 log = logging.getLogger(__name__)
 JOURNAL_RETRY_SECONDS = 5
-SMALL_ANSWER_TOKENS = 256  # with their alternatives: spelt in a few milliseconds
+SMALL_ANSWER_TOKENS = 256  # including their alternatives: encoded in a few milliseconds
 Outcome = Literal["stop", "length", "cancelled", "deadline", "error"]
 _GRAVITY: Sequence[FinishReason] = ("stop", "length", "cancelled", "deadline", "error")
 
@@ -47,7 +47,7 @@ class Attempt:
         self._choices = self._unfinished = len(understood.prompts) * understood.sampling.n
 
     async def run(self) -> None:
-        """Answers, or raises an ApiError before anything was answered."""
+        """Answer the request, or raise an ApiError before any answer was sent."""
         try:
             generation = await self._face.backend.generate(self._generate())
         except RequestError as error:
@@ -77,7 +77,7 @@ class Attempt:
             elsewhere_tokens=identity.elsewhere_tokens,
         )
 
-    # In one piece
+    # Complete answers
 
     async def _whole(self, generation: Generation) -> None:
         deltas: list[Delta] = []
@@ -96,7 +96,7 @@ class Attempt:
         await self._client.answer(200, answer, about)
 
     async def _told_whole(self, deltas: Sequence[Delta], record: Opened) -> bytes:
-        """The answer's bytes. What is large is spelt in a thread, so that others' tokens flow meanwhile."""
+        """Return the answer's bytes. Large ones are encoded in a thread, so that others' tokens continue meanwhile."""
 
         def told() -> bytes:
             answer = self._shape.whole(gathered(deltas, self._choices))
@@ -105,7 +105,7 @@ class Attempt:
         logprobs = len(deltas) * (self._understood.sampling.logprobs or 0)
         return told() if len(deltas) + logprobs <= SMALL_ANSWER_TOKENS else await asyncio.to_thread(told)
 
-    # In parts
+    # Streams
 
     async def _stream(self, generation: Generation) -> None:
         opened = await self._open(self._record(generation))
@@ -122,7 +122,7 @@ class Attempt:
             self._close(opened, "error")
             await self._break_off(failed())
         finally:
-            self._close(opened, "cancelled")  # unless it has come to another end
+            self._close(opened, "cancelled")  # without effect if it was closed already
 
     async def _parts(self, generation: Generation, opened: Opened) -> None:
         for part in self._shape.opening():
@@ -136,7 +136,7 @@ class Attempt:
         self._check_complete()
         if self._asked.includes_usage:
             await self._client.write(event({**self._shape.closing(), "usage": usage(opened, self._meter.tokens)}))
-        self._close(opened, _outcome(ends))  # before the client knows that it has all of it
+        self._close(opened, _outcome(ends))  # before the client knows that the answer is complete
         await self._client.write(DONE, more=False)
 
     async def _say(self, part: dict[str, object], opened: Opened) -> None:
@@ -145,14 +145,14 @@ class Attempt:
         await self._client.write(event(part))
 
     async def _break_off(self, error: ApiError) -> None:
-        """Too late for a status: an event says it, and no [DONE] follows."""
+        """Send an error event without a following [DONE], because the status was already sent."""
         self._face.observer.failed(error.code or str(error.status))
         await self._client.write(event(error.body), more=False)
 
-    # What both have in common
+    # Common to both
 
     def _take(self, delta: Delta) -> None:
-        """Count it, or raise a RequestError if it is the end of a choice that ended otherwise than well."""
+        """Count an output, or raise a RequestError if it ends a choice with a failure."""
         if delta.finish == "deadline":
             raise DeadlinePassed("", "its time was over")
         if delta.finish in ("cancelled", "error"):
@@ -165,7 +165,7 @@ class Attempt:
             raise EngineFailed("", f"{self._unfinished} answers have no end")
 
     def _check_organisation(self, generation: Generation) -> None:
-        """The engine's snapshot says whose the namespace is; whoever signed an identity may know it wrong."""
+        """Check that the request's organisation owns the namespace by the engine's snapshot. Identities may be old."""
         if any(one.organisation_id != self._identity.organisation_id for one in generation.admissions):
             problem = "The namespace is another organisation's than the one the request is for."
             raise ApiError(403, problem, code="wrong_organisation")
@@ -175,8 +175,8 @@ class Attempt:
         return opened_record(self._identity, generation.admissions, model=model, at=self._face.clock())
 
     async def _open(self, record: Opened) -> Opened:
-        """The record, on disk. Nothing may be awaited between this and the headers."""
-        await asyncio.sleep(0)  # if it has left by now, that is known after this
+        """Write the record to disk. Nothing may be awaited between this and the headers."""
+        await asyncio.sleep(0)  # afterwards `has_left` is current
         if self._client.has_left:
             raise ClientGone
         opened = replace(record, at=self._face.clock())
@@ -192,7 +192,7 @@ class Attempt:
         return opened
 
     def _close(self, opened: Opened, outcome: Outcome) -> None:
-        """The first end counts."""
+        """Close the record. Only the first outcome counts."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -207,5 +207,5 @@ class Attempt:
 
 
 def _outcome(deltas: Sequence[Delta]) -> Outcome:
-    """Of several choices' ends, the one that weighs most."""
+    """Return the most severe outcome of all choices."""
     return max((delta.finish for delta in deltas if delta.finish), key=_GRAVITY.index)

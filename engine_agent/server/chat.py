@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: what a body of it asks for."""
+"""`/v1/chat/completions`: parse a body."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ from engine_agent.server.schemas import ChatRequest, names_of, read_chat
 
 
 async def understand_chat(face: Face, body: bytes) -> Understood:
-    """Raises ApiError."""
+    """Return a chat request's parsed body. Raises ApiError."""
     asked, sampling, packed = await face.worked(lambda: _asked(face, body), on=body)
     try:
         text = await face.template.render(packed)
@@ -25,7 +25,7 @@ async def understand_chat(face: Face, body: bytes) -> Understood:
 
 
 def _asked(face: Face, body: bytes) -> tuple[ChatRequest, SamplingParams, bytes]:
-    """With its chat as the template takes it."""
+    """Return the request, its sampling parameters, and its chat packed for the template."""
     asked = read_chat(read_request(body))
     face.check_model(asked.model)
     try:
@@ -44,7 +44,7 @@ def _chat(asked: ChatRequest) -> Chat:
 
 
 def _tokens(face: Face, asked: ChatRequest, text: str) -> list[int]:
-    tokens = face.tokenizer.encode(text, add_special=bool(asked.add_special_tokens))  # the template writes its own
+    tokens = face.tokenizer.encode(text, add_special=bool(asked.add_special_tokens))  # the template adds its own
     face.check_prompt(tokens)
     return tokens
 

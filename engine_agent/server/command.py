@@ -1,4 +1,4 @@
-"""`luminet engine --model PATH`: one engine, its doors and its state, from a command line to an exit status."""
+"""`luminet engine --model PATH`: run one engine with its sockets and state, from the command line to an exit status."""
 
 import argparse
 import asyncio
@@ -30,7 +30,7 @@ from engine_agent.server.state import StateFolder, read_secret
 if TYPE_CHECKING:
     from engine_agent.backends.base import OpenBackend
 
-log = logging.getLogger("engine_agent.server.command")  # also where this is __main__
+log = logging.getLogger("engine_agent.server.command")  # also when this runs as __main__
 ABOUT = "Serve a model with the OpenAI API, with a prefix cache that obeys a policy."
 EXAMPLES = """examples:
   luminet engine --model engine_agent/demo/model
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, arguments: Sequence[str], began: float) -> int:
-    """What can be wrong is found in the order of how fast: files, ports, and the model last."""
+    """Open everything the engine needs, in order of how quickly errors appear: files, ports, and the model last."""
     config = engine_config(options, os.environ)
     log_to_stderr(is_json=config.is_logging_json)
     read_config(config.model)
@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str], began: float) ->
     with ExitStack() as opened:
         public = opened.enter_context(bind_tcp(config.host, config.port))
         options.port = public.getsockname()[1]
-        config = engine_config(options, os.environ)  # a free port is known now, and its state folder is named after it
+        config = engine_config(options, os.environ)  # a free port is now known; the state directory is named after it
         state = opened.enter_context(closing(StateFolder(config.state)))
         if config.admin_socket is None:
             admin = opened.enter_context(bind_tcp("127.0.0.1", config.admin_port))
@@ -105,10 +105,10 @@ async def _served(doors: Doors, began: float) -> int:
     from engine_agent.prompts.bundle import Bundle
     from engine_agent.server.serve import EngineProcess
 
-    # Series of when each series began would double the page.
+    # Series with their creation times would double the page.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     config = doors.config
-    backend.on_death = partial(os.kill, os.getpid(), signal.SIGTERM)  # whoever supervises us starts another
+    backend.on_death = partial(os.kill, os.getpid(), signal.SIGTERM)  # our supervisor starts another
     try:
         open_files_raise()
         bundle = Bundle.from_folder(config.model, vocab_size=backend.card.vocab_size)

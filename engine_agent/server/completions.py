@@ -1,4 +1,4 @@
-"""`/v1/completions`: what a body of it asks for."""
+"""`/v1/completions`: parse a body."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from engine_agent.server.schemas import CompletionRequest, Prompt, names_of, rea
 
 
 async def understand_completion(face: Face, body: bytes) -> Understood:
-    """Raises ApiError."""
+    """Return a completion request's parsed body. Raises ApiError."""
     return await face.worked(lambda: _understood(face, body), on=body)
 
 

@@ -1,7 +1,7 @@
-"""What came of requests since the boot: of customers', by scope, for the guards of rollouts; and of all, by namespace.
+"""Results of requests since the boot: customers' by scope, for the guards of rollouts, and all by namespace.
 
-A scope is the fleet, an organisation or a namespace, as wire.py spells them. Cumulative, so that whoever looks seldom
-misses nothing. Bounded: beyond so many namespaces the rest count for the fleet alone.
+A scope is the fleet, an organisation or a namespace, in the spelling of wire.py. Counts are cumulative, so a reader
+that polls rarely misses nothing. They are bounded: beyond the limit, further namespaces count for the fleet only.
 """
 
 from bisect import bisect_left
@@ -63,13 +63,13 @@ class ScopeCounters:
                 counts.errors += 1
 
     def unanswered(self, organisation: str, namespace: str) -> None:
-        """A request that failed, and was counted nowhere: what nobody was told is in no other number."""
+        """Count a request that failed before any response. No other counter includes it."""
         for counts in self._of(organisation, namespace):
             counts.requests += 1
             counts.errors += 1
 
     def of(self, scopes: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Those of which anything is known."""
+        """Return the counts of known scopes."""
         return {scope: self._scopes[scope].told() for scope in scopes if scope in self._scopes}
 
     def _of(self, organisation: str, namespace: str) -> Iterator[_Counts]:
@@ -85,20 +85,21 @@ class ScopeCounters:
 
 
 class EngineTotals:
-    """What the engine itself counted of each namespace since its boot, requests of every kind: apart from the journal,
-    to be compared with what was made of that.
+    """The engine's own counts per namespace since its boot, for requests of every kind.
+
+    They are independent of the journal, to be compared with the numbers derived from it.
     """
 
     def __init__(self) -> None:
         self._totals: dict[str, tuple[int, int, int, int]] = {}  # the last is a record's number; the latest come last
 
     def opened(self, record: Opened, number: int) -> None:
-        """In the same step of the event loop in which the journal gave it this number."""
+        """Count a record in the same step of the event loop in which the journal numbered it."""
         requests, prompt, cached, _ = self._totals.pop(record.namespace_id, (0, 0, 0, 0))
         counted = (requests + 1, prompt + record.prompt_tokens, cached + record.cached_tokens, number)
         self._totals[record.namespace_id] = counted
 
     def since(self, number: int) -> dict[str, list[int]]:
-        """[requests, prompt tokens, cached tokens] of the namespaces counted on behind that record."""
+        """Return [requests, prompt tokens, cached tokens] of the namespaces with records after this number."""
         late = takewhile(lambda one: one[1][3] > number, reversed(self._totals.items()))
         return {namespace: [requests, prompt, cached] for namespace, (requests, prompt, cached, _) in late}

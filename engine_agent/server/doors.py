@@ -1,4 +1,4 @@
-"""What an engine process has opened before its event loop begins."""
+"""The sockets, secrets and state that an engine process opens before its event loop begins."""
 
 import socket
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ class Doors:
     state: StateFolder
     public: socket.socket
     admin: socket.socket
-    api_key: str | None = field(repr=False)  # None in a fleet, where gateways say who asks
-    admin_token: str | None = field(repr=False)  # None where the admin face is a socket only its owner may open
+    api_key: str | None = field(repr=False)  # None in a fleet, where gateways identify callers
+    admin_token: str | None = field(repr=False)  # None where the admin API is a socket that only its owner may open
     identity_secrets: Sequence[bytes] = field(repr=False)
     policy: PolicyFile

@@ -1,4 +1,4 @@
-"""What the engine tells of itself, as metrics. Made anew at every look, so nothing here can be out of date."""
+"""The engine's statistics as metrics. Created at every scrape, so nothing here can be out of date."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 MOST_NAMESPACES = 1_000
-WARNINGS = ("answer_cut", "damaged_block", "preemption")  # there from the start: a rate needs two points
+WARNINGS = ("answer_cut", "damaged_block", "preemption")  # present from the start: a rate needs two points
 GONE = ("expired", "evicted", "quota", "purged", "disabled")
 _VLLM, _OURS = ("model_name",), ("model",)
 _TENANT = ("organisation", "namespace", "model")
@@ -14,7 +14,7 @@ _Samples = Sequence[tuple[tuple[str, ...], float]]
 
 
 def engine_families(model: str, stats: Mapping[str, Any] | None, *, journal_bytes: int) -> Iterator[Metric]:
-    """`stats` are the backend's, None where it did not answer."""
+    """Iterate over the metrics. `stats` are the backend's, None if it did not answer."""
     yield _gauge("luminet_engine_up", "Whether the engine answers.", _OURS, [((model,), stats is not None)])
     yield _gauge("luminet_journal_bytes", "Size of the journal on disk.", _OURS, [((model,), journal_bytes)])
     if stats is None:
@@ -27,7 +27,7 @@ def engine_families(model: str, stats: Mapping[str, Any] | None, *, journal_byte
 
 def _work(model: str, stats: Mapping[str, Any]) -> Iterator[Metric]:
     pool = stats["pool"]
-    # As vLLM counts it: a block that is only kept because it may be hit again is free.
+    # As in vLLM: an idle block, cached only for later hits, counts as free.
     usage = (pool["used_bytes"] - pool["evictable_bytes"]) / pool["capacity_bytes"]
     yield _gauge("vllm:kv_cache_usage_perc", "Share of the pool in use, 1 is all.", _VLLM, [((model,), usage)])
     yield _gauge("vllm:num_requests_running", "Requests that run.", _VLLM, [((model,), stats["running"])])
@@ -73,7 +73,7 @@ def _namespaces(model: str, namespaces: Sequence[Mapping[str, Any]]) -> Iterator
 
 
 def _displaced(model: str, evictions: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
-    """Who displaces whom is for operators, and would be namespaces times namespaces: here it is only how much."""
+    """Return the total evicted bytes. Pairs of namespaces are for operators only, and would be too many series."""
     sums: dict[tuple[str, ...], float] = {}
     for one in evictions:
         label = (model, one["cause"], one["tier"])

@@ -1,4 +1,4 @@
-"""The engine's errors as clients are told them. Only here do they become HTTP."""
+"""The engine's errors as responses to clients. They become HTTP only here."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from engine_agent.prompts.errors import TemplateExhausted, TemplateUnavailable
 
 
 def api_error(error: RequestError, names: Mapping[str, str]) -> ApiError:
-    """As the client is told it, with the field's name in the client's own words."""
+    """Return the client's error, with the field's name in the client's API."""
     param = names.get(error.field, error.field) or None
     match error:
         case Overlong():

@@ -1,4 +1,4 @@
-"""What the endpoints share, and what each request's body comes to."""
+"""Dependencies that the endpoints share, and the result of parsing a request's body."""
 
 import asyncio
 import itertools
@@ -21,20 +21,20 @@ from engine_agent.server.metrics import Observer
 from engine_agent.server.schemas import Asking
 
 T = TypeVar("T")
-Understand = Callable[["Face", bytes], Awaitable["Understood"]]  # a body. Raises ApiError
-SMALL_BODY_BYTES = 4_096  # is understood in a millisecond or two; others can wait for that
+Understand = Callable[["Face", bytes], Awaitable["Understood"]]  # parses a body. Raises ApiError
+SMALL_BODY_BYTES = 4_096  # parsed in a millisecond or two, for which others can wait
 MOST_THREADS = 2
 
 
 class Text(Vocabulary, Protocol):
-    """Of a tokenizer, what the server needs."""
+    """The tokenizer methods that the server needs."""
 
     def encode(self, text: str, add_special: bool = True) -> list[int]: ...
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str: ...
 
 
 class Template(Protocol):
-    """Of a chat template, what the server needs. `render` takes what `pack` returns. Both raise RequestError."""
+    """The chat template methods that the server needs. `render` takes the result of `pack`. Both raise RequestError."""
 
     def pack(self, chat: Chat) -> bytes: ...
     async def render(self, packed: bytes) -> str: ...
@@ -42,7 +42,7 @@ class Template(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """A body that makes sense: what to generate, and how to tell it."""
+    """A valid body: the input of the generation and the format of the answer."""
 
     asked: Asking
     prompts: tuple[Sequence[int], ...]
@@ -62,7 +62,7 @@ class Face:
     limits: Limits
     observer: Observer
     bodies: Bodies
-    clock: Callable[[], float] = time.time  # of deadlines and records: the fleet's, where there is one
+    clock: Callable[[], float] = time.time  # for deadlines and records: the fleet's, if there is one
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _threads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_THREADS))
 
@@ -71,13 +71,14 @@ class Face:
             raise model_not_found(name, [self.backend.card.name])
 
     def check_prompt(self, prompt: Sequence[int]) -> None:
-        """As the engine will, but before anything is made of the prompt. Raises BadRequest, Overlong."""
+        """Raise BadRequest or Overlong, as the engine would, before any further work on the prompt."""
         card = self.backend.card
         check_prompt(prompt, context_tokens=card.context_tokens, vocab_size=card.vocab_size)
 
     async def worked(self, work: Callable[[], T], *, on: bytes | str) -> T:
-        """Return what the work on a body or text comes to. Large ones are parsed and tokenised in a thread, so that
-        others' tokens flow meanwhile.
+        """Return the result of the work on a body or text.
+
+        Large ones are parsed and tokenised in a thread, so that others' tokens continue meanwhile.
         """
         if len(on) <= SMALL_BODY_BYTES:
             return work()

@@ -1,6 +1,7 @@
-"""What time it is in the fleet: this machine's clock, put right by what the sidecar knows of the control plane's.
+"""The fleet's time: this machine's clock, corrected by the sidecar's estimate of the control plane's clock.
 
-Gateways date identities by that clock too, so an engine whose own is minutes off believes what it may believe, no more.
+Gateways date identities by that clock, too, so an engine whose own clock is minutes off still accepts exactly the valid
+ones.
 """
 
 import time
@@ -8,7 +9,7 @@ from collections.abc import Callable
 
 
 class FleetClock:
-    """A machine's clock that is set while this runs changes nothing: only the first look at it counts, and `set`."""
+    """The fleet's clock. Later changes of the machine's clock have no effect, except through `set`."""
 
     def __init__(self, *, steady: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
         self._steady, self._wall = steady, wall
@@ -16,15 +17,15 @@ class FleetClock:
         self.on_moved: Callable[[float], None] = _nothing
 
     def __call__(self) -> float:
-        """Unix seconds."""
+        """Return unix seconds."""
         return self._steady() + self._ahead
 
     def set(self, offset_seconds: float) -> None:
-        """The control plane's clock is so far ahead of this machine's. Who remembers instants hears how it moved."""
+        """Set how far the control plane's clock is ahead of this machine's, and report the change to `on_moved`."""
         ahead = self._wall() + offset_seconds - self._steady()
         moved, self._ahead = ahead - self._ahead, ahead
         self.on_moved(moved)
 
 
 def _nothing(moved: float) -> None:
-    """Nobody remembers any."""
+    """Do nothing; the default of `on_moved`."""

@@ -1,5 +1,5 @@
-"""`/gateway/…`: what an engine tells the gateways of its fleet, which ask for themselves: what is served here, how its
-text becomes tokens, and which blocks there are. Nobody else is told, and an engine alone has no such paths.
+"""`/gateway/…`: an engine's endpoints for the gateways of its fleet: its model, its tokenizer and template, and its
+blocks. No other caller is admitted, and a standalone engine has no such paths.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from engine_agent.prompts.bundle import Bundle, bundle_encode, bundle_name
 BUNDLES = "/gateway/bundles/"
 LONGEST_BOOT = 64
 MOST_NUMBER = 2**63 - 1
-SMALL_PAGE_CHANGES = 256  # put into bytes in a millisecond
+SMALL_PAGE_CHANGES = 256  # encoded in a millisecond
 
 
 class WatchGuard(Protocol):
     def watching(self, headers: Mapping[str, str], request_id: str) -> Identity:
-        """A gateway that asks for itself, or an ApiError."""
+        """Return the identity of a gateway's own request, or raise an ApiError."""
 
 
 class GatewayDoor:
@@ -68,7 +68,7 @@ class GatewayDoor:
         self._guard.watching(client.headers, client.request_id)
 
     async def _told_bundle(self) -> tuple[str, bytes]:
-        """Put into bytes once, when the first gateway asks."""
+        """Return the bundle's name and bytes, encoded once, for the first gateway."""
         async with self._making:
             if self._bundle is None:
                 data = await asyncio.to_thread(bundle_encode, self._source)
@@ -77,7 +77,7 @@ class GatewayDoor:
 
 
 def _about(backend: Backend, agent_id: str, *, boot: str, bundle: str) -> dict[str, Any]:
-    """All that is true as long as the boot is the same. Blocks are counted as those of the first format."""
+    """Return the facts that are constant during a boot. Blocks are counted in the first format."""
     card = backend.card
     return {
         "agent": agent_id,
@@ -97,7 +97,7 @@ def _about(backend: Backend, agent_id: str, *, boot: str, bundle: str) -> dict[s
 
 
 class _Query:
-    """Of a request's address what is asked for by name; each may be left out. Raises ApiError, which names it."""
+    """A request's query parameters, all optional. Raises ApiError, which names the parameter."""
 
     def __init__(self, query: bytes) -> None:
         try:

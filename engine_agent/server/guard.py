@@ -1,4 +1,4 @@
-"""Who a request is for. Nothing that a client says besides what is looked at here decides it."""
+"""Authorisation: which namespace a request is for. Only the headers read here decide that."""
 
 import hmac
 import logging
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 class Guard(Protocol):
     def identify(self, headers: Mapping[str, str], request_id: str) -> Identity:
-        """For whom this request is, or an ApiError that says why not. `request_id` is for who brings none."""
+        """Return the request's identity, or raise an ApiError. `request_id` is for requests without one."""
 
 
 class SignedGuard:
-    """An engine of a fleet: a gateway said who it is, and signed it."""
+    """The guard of an engine in a fleet, where a gateway identifies the caller and signs the identity."""
 
     def __init__(
         self,
@@ -45,17 +45,17 @@ class SignedGuard:
             raise ValueError(f"at least one secret is needed, and each of {SHORTEST_SECRET} bytes or more")
         self._secrets, self._audience, self._clock = tuple(secrets), audience, clock
         self._used = UsedOnce() if used is None else used  # an empty one is false
-        self._since = clock()  # what was used before that, only the engine that was here knew
+        self._since = clock()  # only the previous process knew the identities used before this
 
     def clock_moved(self, seconds: float) -> None:
-        """It was wrong by so much, also when this engine began."""
+        """Correct the start time after the clock was found to be off by this much."""
         self._since += seconds
 
     def identify(self, headers: Mapping[str, str], request_id: str) -> Identity:
         return _checked(self._believed(headers, request_id))
 
     def watching(self, headers: Mapping[str, str], request_id: str) -> Identity:
-        """A gateway that asks for itself, or an ApiError."""
+        """Return the identity of a gateway's own request, or raise an ApiError."""
         identity = self._believed(headers, request_id)
         if identity.scope != WATCH:
             raise ApiError(403, f"This is for gateways alone: it takes the scope {WATCH}.", code="missing_scope")
@@ -75,7 +75,7 @@ class SignedGuard:
 
 
 class KeyGuard:
-    """An engine alone: whoever has its one key is `identity`, with a request of their own."""
+    """The guard of a standalone engine: a request with its one key gets `identity`, with its own request id."""
 
     def __init__(self, api_key_sha256: bytes, identity: Identity) -> None:
         self._key, self._identity = api_key_sha256, identity

@@ -1,11 +1,11 @@
-"""What the cache was worth to a request, in headers."""
+"""Response headers with a request's cache result."""
 
 from engine_agent.http.headers import COUNTED
 from engine_agent.journal.records import Opened
 
 
 def counted_headers(opened: Opened, agent_id: str) -> list[tuple[str, str]]:
-    """Of an admitted request: the journal's record, in headers."""
+    """Return the headers of an admitted request, from the journal's record."""
     values = (
         percent(opened.cached_tokens, opened.prompt_tokens),
         str(opened.cached_tokens),
@@ -20,6 +20,6 @@ def counted_headers(opened: Opened, agent_id: str) -> list[tuple[str, str]]:
 
 
 def percent(part: int, whole: int) -> str:
-    """With one decimal, rounded down: in integers, or 0.29 · 100 would be 28.9."""
+    """Return the percentage with one decimal, rounded down. In integers: with floats, 0.29 · 100 would be 28.9."""
     tenths = part * 1_000 // whole if whole else 0
     return f"{tenths // 10}.{tenths % 10}"

@@ -1,4 +1,4 @@
-"""Whether the engine still does its work, proven by a token it really generates."""
+"""Prove that the engine works, with a token that it really generates."""
 
 import asyncio
 
@@ -9,14 +9,14 @@ PROBE_SECONDS = 10.0
 
 
 class Prober:
-    """Many may ask at once; they share one token."""
+    """Shares one probe among concurrent callers."""
 
     def __init__(self, backend: Backend, *, most_seconds: float = PROBE_SECONDS) -> None:
         self._backend, self._most_seconds = backend, most_seconds
         self._running: asyncio.Task[float] | None = None
 
     async def check(self) -> float:
-        """Seconds the token took. Raises EngineFailed, Overloaded, DeadlinePassed."""
+        """Return the seconds that the token took. Raises EngineFailed, Overloaded, DeadlinePassed."""
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._probe())
             self._running.add_done_callback(_seen)
@@ -31,6 +31,6 @@ class Prober:
 
 
 def _seen(task: "asyncio.Task[float]") -> None:
-    """Who asked may have left; then its failure is nobody's."""
+    """Mark the task's exception as retrieved, because all callers may have left."""
     if not task.cancelled():
         task.exception()

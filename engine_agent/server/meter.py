@@ -1,4 +1,4 @@
-"""How long one request takes, and how many tokens it is given."""
+"""Measure how long one request takes, and how many tokens it gets."""
 
 import time
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from engine_agent.server.metrics import Observer
 
 
 class Meter:
-    """Runs from the moment when all of the request is here: how fast a client sends is no matter of the engine."""
+    """The timing of one request from its complete receipt: a client's sending speed is not the engine's concern."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._began = clock()
         self._first: float | None = None
-        self._latest: dict[int, float] = {}  # of each choice
+        self._latest: dict[int, float] = {}  # for each choice
         self._untold: list[float] = []  # gaps between tokens
         self._is_first_told = False
         self._told: tuple[Observer, Opened] | None = None
@@ -35,13 +35,13 @@ class Meter:
         self._tell()
 
     def closed(self, number: int, identity: Identity, outcome: str, *, at: float) -> Closed:
-        """`number` is that of the record it closes."""
+        """Return the closing record. `number` is that of the record it closes."""
         first = None if self._first is None else (self._first - self._began) * 1_000
         duration = (self._clock() - self._began) * 1_000
         return Closed(number, identity.request_id, identity.attempt, at, outcome, self.tokens, first, duration)
 
     def opened(self, observer: Observer, opened: Opened) -> None:
-        """From now on every token is told at once; those from before are told now."""
+        """Report every token at once from now on, starting with those counted before."""
         self._told = (observer, opened)
         self._tell()
 

@@ -1,7 +1,7 @@
-"""`/metrics`: vLLM's names where the thing is the same, ours otherwise. Counters rise from the journal's records.
+"""`/metrics`: vLLM's names for equal metrics, ours otherwise. Counters rise with the journal's records.
 
-Labels are bounded: models, formats and reasons are few, namespaces are counted up to a bound and are "other" beyond.
-What is of nobody's account, probes and pins' warm-ups, is in no customer's numbers and so not here.
+Labels are bounded: models, formats and reasons are few; namespaces beyond a limit are counted as "other". Probes and
+pins' warm-ups belong to no customer and are left out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from engine_agent.server.counters import EngineTotals, ScopeCounters
 from engine_agent.server.engine_metrics import MOST_NAMESPACES, engine_families
 
 OTHER = "other"
-# What the engine itself is at fault for, or full of; every other code is counted from when it first comes.
+# Errors of the engine itself, including overload. Other codes get a series when they first occur.
 OWN_FAULTS = ("deadline_exceeded", "draining", "engine_failed", "engine_unavailable", "internal_error", "overloaded")
 TTFT_BUCKETS = (0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160)
 TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10)
@@ -27,7 +27,7 @@ _TENANT = ("organisation", "namespace", "model")
 
 
 class Observer:
-    """Counts what the server tells its clients. One registry each, so that two engines in a process are two."""
+    """Counts what the server reports to its clients, in its own registry: a process may have two engines."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -90,13 +90,13 @@ class Observer:
             buckets=TOKEN_BUCKETS,
             registry=registry,
         )
-        self._queries.labels(model)  # there from the start, with 0: a rate needs two points
+        self._queries.labels(model)  # present from the start, at 0: a rate needs two points
         self._hits.labels(model)
         for reason in OWN_FAULTS:
             self._errors.labels(model, reason)
 
     def opened(self, record: Opened) -> None:
-        """The headers leave, with these numbers."""
+        """Count a request when its headers are sent."""
         if record.kind != "customer":
             return
         tenant = self._tenant(record)
@@ -115,7 +115,7 @@ class Observer:
             self._ttft_by_cache.labels(self._model, cache_use(record)).observe(seconds)
 
     def tokens(self, record: Opened, gaps: Sequence[float]) -> None:
-        """The seconds between a request's tokens, of each choice by itself."""
+        """Count the seconds between a request's tokens, for each choice separately."""
         if record.kind != "customer":
             return
         plain = self._between.labels(self._model)
@@ -133,16 +133,16 @@ class Observer:
             self._answered.labels(*tenant).inc(closed.generated_tokens)
 
     def failed(self, reason: str) -> None:
-        """An error was told: before any other answer, or as a stream's last event."""
+        """Count an error response, or an error as a stream's last event."""
         self._errors.labels(self._model, reason).inc()
 
     def unanswered(self, identity: Identity) -> None:
-        """It failed by our fault before its headers could leave."""
+        """Count a request that failed by our fault before its headers could be sent."""
         if identity.kind == "customer":
             self.counters.unanswered(identity.organisation_id, identity.namespace_id)
 
     def exposition(self, stats: Mapping[str, Any] | None, *, journal_bytes: int) -> bytes:
-        """All of it as text. `stats` are the engine's own, None where it did not answer."""
+        """Return all metrics as text. `stats` are the engine's own, None if it did not answer."""
         families = engine_families(self._model, stats, journal_bytes=journal_bytes)
         return generate_latest(_Both(self.registry, families)) + process_text()
 
@@ -156,14 +156,14 @@ class Observer:
 
 
 def cache_use(record: Opened) -> str:
-    """`hit`: every full block; what fills none is always computed."""
+    """Return how much of the prompt was cached. `hit`: every full block; a partial block is always computed."""
     if record.cached_tokens == 0:
         return "miss"
     return "hit" if record.miss_reason == "none" else "partial"
 
 
 class _Both(Collector):
-    """What was counted here, and what the engine told a moment ago, as one registry."""
+    """The counters here and the engine's current statistics, as one registry."""
 
     def __init__(self, registry: CollectorRegistry, families: Iterable[Metric]) -> None:
         self._registry, self._families = registry, families

@@ -1,4 +1,4 @@
-"""`/v1/models`: the one model that is served here."""
+"""`/v1/models`: the one model of this engine."""
 
 from typing import Any
 

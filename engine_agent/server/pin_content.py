@@ -1,4 +1,4 @@
-"""What a pin keeps, as people say it, and the tokens that requests beginning with it will have."""
+"""A pin's content as users write it, and its tokens, equal to those of requests that begin with it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class PinContent:
     value: Any = field(repr=False)
 
     async def tokens(self, tokenizer: Encoder, template: Template | None) -> list[int]:
-        """As a request that begins with it is tokenised. Raises RequestError."""
+        """Return the tokens of a request that begins with this content. Raises RequestError."""
         if self.kind == "token_ids":
             return list(self.value)
         if self.kind == "prompt":
@@ -43,7 +43,7 @@ class PinContent:
 
 
 def pin_content(told: Mapping[str, Any], where: str = "") -> PinContent:
-    """Raises BadRequest."""
+    """Return the content in a JSON object. Raises BadRequest."""
     said = [kind for kind in KINDS if kind in told]
     if len(said) != 1 or len(told) != 1:
         raise BadRequest(where + "content", f"must be one of {', '.join(KINDS)}")
@@ -54,7 +54,7 @@ def pin_content(told: Mapping[str, Any], where: str = "") -> PinContent:
 
 
 async def pin_tokens(content: PinContent, card: ModelCard, tokenizer: Encoder, template: Template | None) -> list[int]:
-    """Those that requests beginning with it will have. Raises BadRequest where this model cannot have them."""
+    """Return the content's tokens. Raises BadRequest if they are invalid for this model."""
     tokens = await content.tokens(tokenizer, template)
     if len(tokens) > card.context_tokens:
         raise BadRequest(content.kind, f"{len(tokens):,} tokens are more than the context, {card.context_tokens:,}")

@@ -1,4 +1,4 @@
-"""The policy of an engine alone, as a file says it: a namespace's fields, and the prefixes it pins. JSON or TOML."""
+"""The policy file of a standalone engine: a namespace's fields and its pinned prefixes. JSON or TOML."""
 
 import tomllib
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ MOST_FILE_BYTES = 64 * 2**20
 
 
 class BadPolicy(EngineError):
-    """A policy file that cannot be obeyed: names the file, the field and what was found."""
+    """A policy file that cannot be applied. Names the file, the field and the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinWish:
-    """A prefix somebody wants kept."""
+    """A requested pin."""
 
     name: str
     content: PinContent = field(repr=False)
@@ -33,12 +33,12 @@ class PinWish:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    policy: Mapping[str, Any] = field(default_factory=dict)  # as a snapshot has it: only what was said
+    policy: Mapping[str, Any] = field(default_factory=dict)  # as in a snapshot: explicit values only
     pins: tuple[PinWish, ...] = ()
 
 
 def read_policy_file(path: Path) -> PolicyFile:
-    """Raises BadPolicy."""
+    """Return the policy in a file. Raises BadPolicy."""
     try:
         return _policy(_document(path))
     except OSError as problem:
@@ -50,7 +50,7 @@ def read_policy_file(path: Path) -> PolicyFile:
 
 
 def pin_wish(told: Mapping[str, Any], where: str = "") -> PinWish:
-    """From a pin of the file, or of a request. Raises BadRequest naming the field."""
+    """Return a pin in the file or a request. Raises BadRequest with the field's name."""
     name = told.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= 200:
         raise BadRequest(f"{where}name", "must be a text of 1 to 200 characters")
@@ -84,7 +84,7 @@ def _policy(told: dict[str, Any]) -> PolicyFile:
 
 
 def _instant(told: object, where: str) -> datetime | None:
-    """TOML has instants of its own; JSON has texts."""
+    """Return an instant: TOML has a type for it, JSON a text."""
     found = told
     if isinstance(told, str):
         try:

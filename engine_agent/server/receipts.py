@@ -1,4 +1,4 @@
-"""Proofs of purges, kept until whoever fetches them says that it has them."""
+"""Receipts of purges, kept until their reader acknowledges them."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ MOST_KEPT = 10_000
 
 
 class BadReceiptNumber(Exception):
-    """Behind the last receipt: whoever asks has never seen what it says it has."""
+    """A number after the last receipt, which the caller can never have seen."""
 
 
 class Receipts:
-    """Numbered from 1 in every boot. The engine hands each out once; here they outlive a reader that died with some."""
+    """Receipts, numbered from 1 in every boot. The engine returns each once; here they survive a reader's crash."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -22,7 +22,7 @@ class Receipts:
         self._count = 0
 
     async def after(self, number: int) -> list[Mapping[str, Any]]:
-        """All behind `number`, up to which they are safe elsewhere and forgotten here. Raises BadReceiptNumber."""
+        """Return all receipts after `number`. Drop those up to it, which are acknowledged. Raises BadReceiptNumber."""
         for receipt in await self._backend.take_receipts():
             self._count += 1
             self._kept.append({"number": self._count, **receipt})

@@ -1,5 +1,6 @@
-"""What was counted of one attempt at a request. The engine's admissions, added up once, are the record from which the
-headers, the usage and the metrics come too.
+"""The journal record of one attempt at a request: the sum of the engine's admissions.
+
+Headers, usage and metrics are derived from the same record.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ FULL_HIT = "none"
 
 
 def opened_record(identity: Identity, admissions: Sequence[Admission], *, model: str, at: float) -> Opened:
-    """A batch of prompts sums; its reason is that of the first prompt that missed anything."""
+    """Return the record. A batch of prompts sums; its reason is that of the first prompt with a miss."""
     missed: Counter[str] = Counter()
     for admission in admissions:
         missed.update(admission.missed)

@@ -1,7 +1,7 @@
-"""What a request may say: OpenAI's fields that mean something here, vLLM's, and ours. Shapes and types only.
+"""Schemas of requests: OpenAI's fields that have an effect here, vLLM's, and ours. Only shapes and types.
 
-Numbers' bounds are `SamplingParams`', what a model can do is asked of the engine. A field that is not here is refused:
-an answer that silently is not what was asked for is worse than none.
+`SamplingParams` checks bounds of numbers, the engine what its model can do. Unknown fields are refused: an answer that
+silently differs from the request is worse than none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,12 +28,12 @@ from engine_agent.server.errors import api_error
 from engine_agent.server.unsupported import CHAT, COMPLETIONS, Unsupported, refuse_unsupported
 
 MOST_PROMPTS = 128
-MOST_CHOICES = 256  # of all prompts together
+MOST_CHOICES = 256  # over all prompts
 MOST_BIASES = 1_024
 LONGEST_SALT = 256  # bytes
-MOST_DEPTH = 16  # of an object that is the client's own
+MOST_DEPTH = 16  # for objects that a client defines
 LONGEST_TTL_SECONDS = 604_800
-COMPLETION_TOKENS = 16  # OpenAI's default where a completion does not say
+COMPLETION_TOKENS = 16  # OpenAI's default for completions
 _THE_TEMPLATES_OWN = frozenset(
     ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize")
 )
@@ -46,7 +46,7 @@ def _wrong(problem: str, kind: str = "invalid") -> PydanticCustomError:
 
 
 def _prompts(value: Any) -> tuple[Prompt, ...]:
-    """One prompt or several, each a text or token ids."""
+    """Return one or several prompts, each a text or token ids."""
     if isinstance(value, str) or _are_tokens(value):
         return (value,)
     if not isinstance(value, list) or not value:
@@ -84,7 +84,7 @@ def _biases(value: Any) -> dict[int, float]:
 
 
 def _content(value: Any) -> str | list[dict[str, str]]:
-    """Text, or parts of it: how those are put together is the template's business."""
+    """Return text, or text parts, which the template combines."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not value:
@@ -120,7 +120,7 @@ def _template_values(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Clients send back messages as they got them, with every field that had no value."""
+    """Drop empty fields, because clients return messages as they received them, including fields without a value."""
     is_object = isinstance(value, dict)
     return {key: one for key, one in value.items() if one is not None and one != []} if is_object else value
 
@@ -131,7 +131,7 @@ class _Object(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_stranger(cls, value: Any) -> Any:
-        """One unknown field is told of; an error for each of thousands would be made in vain."""
+        """Keep only one unknown field, so that a request with thousands does not cause an error for each."""
         if not isinstance(value, dict) or len(strangers := value.keys() - cls.model_fields.keys()) <= 1:
             return value
         for name in strangers - {min(strangers)}:
@@ -153,7 +153,7 @@ class StreamOptions(_Object):
 
 
 class Asking(_Object):
-    """What both APIs have in common."""
+    """The fields of both APIs."""
 
     model: str
     stream: bool = False
@@ -191,8 +191,8 @@ class Asking(_Object):
     cache_salt: Annotated[str, AfterValidator(_salt)] | None = None
     ttl_seconds: float | None = Field(default=None, ge=1, le=LONGEST_TTL_SECONDS)
 
-    # Without effect on the answer. `prompt_cache_key` is a hint for who has several engines to choose from: were it
-    # part of the salt, it would cost the hits it is meant to bring.
+    # Without effect on the answer. `prompt_cache_key` is a hint for a choice between engines. As a part of the salt, it
+    # would cost the hits it is meant to bring.
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -249,7 +249,7 @@ class ChatRequest(Asking):
     max_completion_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: int | None = None
-    parallel_tool_calls: bool | None = None  # without tools, neither way
+    parallel_tool_calls: bool | None = None  # no effect without tools
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     chat_template_kwargs: Annotated[dict[str, Any], AfterValidator(_template_values)] = Field(default_factory=dict)
@@ -307,7 +307,7 @@ _COMPLETION_NAMES: Mapping[str, str] = {"include_stop": "include_stop_str_in_out
 
 
 def names_of(asked: Asking) -> Mapping[str, str]:
-    """What the client calls the engine's fields."""
+    """Return the client's names of the engine's fields."""
     if not isinstance(asked, ChatRequest):
         return _COMPLETION_NAMES
     return {**_CHAT_NAMES, **(_NEW_NAME if asked.max_completion_tokens is not None else {})}

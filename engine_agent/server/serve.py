@@ -1,6 +1,6 @@
-"""One engine process: its public and its admin face in one event loop, from the first byte served to the last.
+"""One engine process: its public and its admin API in one event loop, from start to stop.
 
-Whoever stops it once is waited for: new requests are refused, what runs is finished, within bounds. Twice: now.
+The first stop signal refuses new requests and lets running ones finish, within bounds. The second stops at once.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ from engine_agent.server.token_wall import TokenWall
 from engine_agent.server.warmups import WarmUps
 
 log = logging.getLogger(__name__)
-JOURNAL_BYTES = 2**30  # for a sidecar that does not come; then requests are refused, because they could not be counted
-JOURNAL_BYTES_ALONE = 64 * 2**20  # then the oldest records go
+JOURNAL_BYTES = 2**30  # without a sidecar's visit; then requests are refused, because they could not be counted
+JOURNAL_BYTES_ALONE = 64 * 2**20  # then the oldest records are dropped
 FLUSH_SECONDS = 1.0
 LOOK_SECONDS = 0.02
-RENDER_WAIT_SECONDS = 30.0  # for which a chat waits behind others to be rendered
-SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for other things than clients; connections at least
+RENDER_WAIT_SECONDS = 30.0  # how long a chat waits for earlier ones to be rendered
+SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for other uses than clients; connections at least
 
 
 class EngineProcess:
@@ -57,7 +57,7 @@ class EngineProcess:
         self._clock, self._observer = FleetClock(), Observer(backend.card.name)
 
     async def run(self, on_ready: Callable[[], None]) -> int:
-        """The process's exit status. `on_ready` is called when both faces answer."""
+        """Serve and return the process's exit status. `on_ready` is called when both APIs answer."""
         self._signals.listen()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_again)
         boot = str((await self._backend.stats())["boot"])
@@ -123,7 +123,7 @@ class EngineProcess:
         return {server_of(public, limits=limits): self._doors.public, server_of(admin): self._doors.admin}
 
     def _guards(self, clock: FleetClock) -> tuple[Guard, GatewayDoor | None]:
-        """Who is let in, and what gateways find: nothing at an engine alone."""
+        """Return the guard, and the gateways' endpoints unless the engine is standalone."""
         if self._tenants is None:
             guard = SignedGuard(self._doors.identity_secrets, self._config.agent_id, clock=clock)
             clock.on_moved = guard.clock_moved
@@ -141,7 +141,7 @@ class EngineProcess:
             await self._drain()
             if self._public is not None:
                 self._public.stop()
-            await self._backend.close()  # what still runs fails, and its clients hear so
+            await self._backend.close()  # running requests fail, and their clients get an error
         finally:
             for server in servers:
                 server.should_exit = True
@@ -151,7 +151,7 @@ class EngineProcess:
         return self._signals.exit_status
 
     async def _drain(self) -> None:
-        """Until nothing runs any more, or enough is enough."""
+        """Wait until nothing runs any more, the time is over, or a second signal comes."""
         left, until = await self._backend.drain(True), time.monotonic() + self._config.drain_seconds
         if left:
             log.info("stopping: %d requests are finished first, for at most %g s", left, self._config.drain_seconds)
@@ -166,7 +166,7 @@ class EngineProcess:
         deed.add_done_callback(self._deeds.discard)
 
     async def _republish(self) -> None:
-        """A file that cannot be obeyed changes nothing, and the log says why."""
+        """Publish the policy file again. If it is invalid, nothing changes and the log says why."""
         path = self._config.policy
         if path is None or self._tenants is None:
             log.warning("SIGHUP: there is no policy file to read again")
@@ -180,7 +180,7 @@ class EngineProcess:
 
 
 async def _flush(journal: Journal) -> None:
-    """Closings that found no room get in when there is some, also where nothing new happens."""
+    """Write closing records that found no room once there is some, even without new requests."""
     while True:
         await asyncio.sleep(FLUSH_SECONDS)
         if journal.waiting:
@@ -189,6 +189,6 @@ async def _flush(journal: Journal) -> None:
 
 
 async def _ended(tasks: set["asyncio.Task[Any]"]) -> None:
-    """Those that were cut off write down that they were."""
+    """Let interrupted requests write their closing records."""
     if tasks:
         await asyncio.wait(tasks, timeout=GRACE_SECONDS)

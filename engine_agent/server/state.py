@@ -1,4 +1,4 @@
-"""An engine's own folder: secrets that outlive the process, and a lock so that one process has it."""
+"""An engine's state directory: secrets that outlive the process, and a lock against a second process."""
 
 import fcntl
 import json
@@ -13,14 +13,14 @@ SHORTEST_SECRET = 16
 
 
 class BadState(EngineError):
-    """A folder or a file of it that cannot be used."""
+    """A directory, or a file in it, that cannot be used."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
 
 
 class StateFolder:
-    """Open until the process ends."""
+    """The directory, locked until the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,7 +36,7 @@ class StateFolder:
         self._lock.close()
 
     def secret(self, name: str, prefix: str) -> str:
-        """What the file holds; made when it is not there."""
+        """Return the secret in the file, which is created if missing."""
         path = self.folder / name
         if not path.exists():
             write_private(path, f"{prefix}{secrets.token_urlsafe(24)}\n")
@@ -49,7 +49,7 @@ class StateFolder:
         return found
 
     def document(self, name: str) -> dict[str, Any]:
-        """The JSON object in a file; empty where there is none, or none that can be read."""
+        """Return the JSON object in a file, or an empty one if it is missing or invalid."""
         try:
             found = json.loads((self.folder / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -61,7 +61,7 @@ class StateFolder:
 
 
 def read_secret(path: Path, *, least: int) -> bytes:
-    """A secret somebody else has put there, without white space around it. Raises BadState."""
+    """Return a secret that an operator provided, without surrounding white space. Raises BadState."""
     try:
         found = path.read_bytes().strip()
     except OSError as problem:

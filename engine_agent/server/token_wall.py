@@ -1,4 +1,4 @@
-"""Lets nobody pass who does not bring the token. For an admin face on loopback, which all users of a machine reach."""
+"""Require a token. For an admin API on loopback, which all users of a machine can reach."""
 
 import hmac
 from hashlib import sha256

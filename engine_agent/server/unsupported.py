@@ -1,7 +1,6 @@
-"""Parameters of the OpenAI API that this server refuses by name, because it could not do what they ask.
+"""Parameters of the OpenAI API that this server refuses by name, because it cannot honour them.
 
-Each may still be given with a value that asks for nothing: then the answer is the same without it. What is neither
-here nor in `schemas.py` is refused as unknown.
+Each is still accepted with a value without effect. Parameters neither here nor in `schemas.py` are refused as unknown.
 """
 
 from collections.abc import Mapping
@@ -60,7 +59,7 @@ COMPLETIONS: Mapping[str, Unsupported] = {
 
 
 def refuse_unsupported(given: Mapping[str, Any], table: Mapping[str, Unsupported]) -> dict[str, Any]:
-    """What is left to be understood: null is as good as absent."""
+    """Return the remaining parameters; null equals absent. Raise ApiError for an unsupported one."""
     asked = {name: value for name, value in given.items() if value is not None}
     for name in asked.keys() & table.keys():
         if not any(_is_same(asked[name], one) for one in table[name].harmless):

@@ -1,4 +1,4 @@
-"""Pins' warm-ups in the journal: prompts that the engine computes for itself, stored as such, in nobody's numbers."""
+"""Journal records of pins' warm-ups: prompts that the engine computes for itself, stored as such, without charge."""
 
 import asyncio
 import contextlib
@@ -14,14 +14,14 @@ from engine_agent.server.counters import EngineTotals
 
 
 class WarmUps:
-    """They have no closing: nothing is generated, and no client waits."""
+    """Writes warm-up records. They have no closing record: nothing is generated, and no client waits."""
 
     def __init__(self, backend: Backend, journal: Journal, totals: EngineTotals, clock: Callable[[], float]) -> None:
         self._backend, self._journal, self._totals, self._clock = backend, journal, totals, clock
         self._writing: set[asyncio.Task[None]] = set()
 
     def admitted(self, kind: str, namespace: str, admission: Admission) -> None:
-        assert kind == "pin"  # a probe of the engine's health is of no namespace
+        assert kind == "pin"  # a health probe belongs to no namespace
         writing = asyncio.get_running_loop().create_task(self._write(namespace, admission))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)

@@ -1,4 +1,4 @@
-"""What a person who starts an engine reads: that it is ready, where, and commands to paste."""
+"""The greeting of a started engine: that it is ready, its address, and commands to paste."""
 
 import json
 import shlex
@@ -15,11 +15,11 @@ ANSWER_TOKENS = 60
 @dataclass(frozen=True, slots=True)
 class Ready:
     config: EngineConfig
-    settings: EngineSettings  # with a number everywhere
+    settings: EngineSettings  # with all defaults filled in
     card: ModelCard
     seconds: float
     admin: str
-    api_key: str | None  # None: in a fleet, gateways say who asks
+    api_key: str | None  # None: in a fleet, gateways identify callers
     kernels: str
 
 
@@ -31,7 +31,7 @@ def welcome(ready: Ready) -> str:
 
 
 def welcome_line(ready: Ready) -> str:
-    """For programs, and without a secret: what they log is kept, and read by others."""
+    """Return a JSON line for programs, without secrets, because logs are stored and read by others."""
     config = ready.config
     told = {
         "event": _what(ready),

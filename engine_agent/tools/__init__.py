@@ -1,1 +1,1 @@
-"""Tools beside the product: they measure, replay and compare. No server imports them."""
+"""Tools for measuring, replaying and comparing. No server imports them. In most folders, start at `command.py`."""

@@ -23,7 +23,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from engine_agent.http.redirects import Stays
 
-if TYPE_CHECKING:  # what reads them wants packages
+if TYPE_CHECKING:  # importing it for real needs third-party packages
     from engine_agent.sidecar.credentials import Credentials
 
 SECONDS = 3.0
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What computes here, as engines would find it."""
+    """Return the accelerators and libraries that engines would find on this machine."""
     import torch
 
     from kernels.native.library import status
@@ -105,7 +105,7 @@ def _driver() -> str | None:
 
 
 def home(folder: Path) -> dict[str, Any]:
-    """Of an agent or a gateway: who it is, whether it runs, what it has not delivered, and what its logins can do."""
+    """Return facts about an agent or a gateway: identity, whether it runs, undelivered data, and access rights."""
     from engine_agent.sidecar.credentials import credentials_read
     from engine_agent.sidecar.errors import BadCredentials
 
@@ -128,7 +128,7 @@ def home(folder: Path) -> dict[str, Any]:
 
 
 def _others(credentials: "Credentials") -> dict[str, Any]:
-    """Both at once: where both are away, waiting for one after the other takes longer than anybody waits for us."""
+    """Check control plane and broker in parallel: when both are down, a sequence would exceed the caller's timeout."""
     with ThreadPoolExecutor(2) as both:
         ours = both.submit(_control_plane, credentials.url, credentials.token)
         broker = both.submit(_broker, str(credentials.broker["url"]))
@@ -136,7 +136,7 @@ def _others(credentials: "Credentials") -> dict[str, Any]:
 
 
 def _is_locked(lock: Path) -> bool:
-    """Asked for an instant, as one of many who may have it at once: who runs there has it alone."""
+    """Return whether a process holds the lock exclusively, by taking a shared lock for an instant."""
     try:
         with lock.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -159,7 +159,7 @@ def _spool(path: Path) -> dict[str, Any]:
 
 
 def _control_plane(url: str, token: str) -> dict[str, Any]:
-    """By a question that changes nothing; what it would answer is not read."""
+    """Return the control plane's status from a request that changes nothing; its body is not read."""
     asked = Request(f"{url}/agent/v1/snapshot?have=", headers={"Authorization": f"Bearer {token}"})
     began = time.time()
     try:
@@ -187,7 +187,7 @@ def _broker(url: str) -> dict[str, Any]:
 
 
 def _may(client: Any) -> bool:
-    """Whether it reads what is not its own. It should be refused."""
+    """Return whether the client can read what it should not. It should be refused."""
     import redis
 
     try:

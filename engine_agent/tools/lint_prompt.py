@@ -1,4 +1,4 @@
-"""`luminet lint-prompt`: what varies inside prompts that are otherwise the same. Nothing leaves this machine."""
+"""`luminet lint-prompt`: find what varies inside otherwise equal prompts. Nothing leaves this machine."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What the commands of all tools share: their parsers, and numbers as people type them."""
+"""Option parsing that all tools share."""
 
 import argparse
 import math
@@ -20,7 +20,7 @@ def above_zero(text: str) -> float:
 
 
 def float_read(text: str) -> float:
-    """Not a number where it is none."""
+    """Return the number, or NaN if the text is none."""
     try:
         return float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What the pictures of all tools share: colours, axes, and files as SVG and PNG.
+"""Plotting that all tools share: colours, axes, and files as SVG and PNG.
 
-matplotlib comes with the extra `bench` and is loaded only when a plot is asked for. No pyplot: it keeps every figure
-alive and picks a window system.
+matplotlib comes with the extra `bench` and is imported only for a plot. pyplot is not used: it keeps every figure in
+memory and picks a window system.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from engine_agent.tools.errors import ToolError
 from engine_agent.tools.report import write_atomically
 
-SERIES = ("#0d78f2", "#8b3b18", "#1da585", "#7e257e", "#8a5a00", "#556172")  # the dashboard's, then its quieter ones
+SERIES = ("#0d78f2", "#8b3b18", "#1da585", "#7e257e", "#8a5a00", "#556172")  # the dashboard's, then its muted ones
 OURS, THEIRS = SERIES[:2]
 OK, BAD, WARN, MUTED, GRID = "#1b7a43", "#b3261e", "#8a5a00", "#556172", "#dddddd"
 KINDS = ("svg", "png")
@@ -21,7 +21,7 @@ SETTINGS = {"svg.hashsalt": "luminet", "font.size": 9, "axes.titlesize": 12, "ax
 
 
 def plotting_checked() -> None:
-    """Before minutes are spent on what cannot be drawn. Raises ToolError."""
+    """Check for matplotlib, before minutes are spent on a measurement. Raises ToolError."""
     try:
         importlib.import_module("matplotlib")
     except ImportError as problem:
@@ -34,7 +34,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def tidy(axis: Any, *, grid: Literal["x", "both"] | None = None) -> None:
-    """No frame but the two axes; the grid, if any, behind what is drawn."""
+    """Remove the frame except for the two axes, and draw the grid, if any, behind the data."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_axisbelow(True)
     if grid:
@@ -44,7 +44,7 @@ def tidy(axis: Any, *, grid: Literal["x", "both"] | None = None) -> None:
 def write_figures(
     folder: Path, drawings: Mapping[str, Callable[[], Any]], settings: Mapping[str, Any] = SETTINGS
 ) -> list[Path]:
-    """Each figure under its name, as SVG and as PNG; the paths written. Raises ToolError, OSError."""
+    """Write each figure under its name, as SVG and PNG, and return the paths. Raises ToolError, OSError."""
     plotting_checked()
     written = []
     with importlib.import_module("matplotlib").rc_context(dict(settings)):

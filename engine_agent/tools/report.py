@@ -1,4 +1,4 @@
-"""How tools tell people and programs what came out: numbers with their units, tables, progress, and files.
+"""Formatting of tools' results for people and programs: numbers with units, tables, progress, and files.
 
 Standard library only.
 """
@@ -26,7 +26,7 @@ _COLOUR = re.compile(r"\x1b\[\d+m")
 
 
 def format_number(value: float) -> str:
-    """Three significant digits, all digits of whole numbers, thousands separated: 0.0123, 1.40, 12,031."""
+    """Return three significant digits, or all digits of whole numbers, thousands separated: 0.0123, 1.40, 12,031."""
     if value == int(value):
         return f"{value:,.0f}"
     decimals = min(max(0, 2 - math.floor(math.log10(abs(value)))), 9)
@@ -34,7 +34,7 @@ def format_number(value: float) -> str:
 
 
 def format_amount(tokens: float) -> str:
-    """Three digits: 10.9 M, 512, 1.54 k."""
+    """Return three digits with a prefix: 10.9 M, 512, 1.54 k."""
     for sign in reversed(TOKENS):
         if tokens >= TOKENS[sign] * 0.9995:
             scaled = tokens / TOKENS[sign]
@@ -48,7 +48,7 @@ def format_percent(ratio: float | None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """As somebody says it who waits: 40 s, 12 min, 1 h 24 min."""
+    """Return a duration for people who wait: 40 s, 12 min, 1 h 24 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
@@ -64,7 +64,7 @@ def painted(text: str, colour: str, is_colourful: bool = True) -> str:
 
 
 def aligned(rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,), gap: str = GAP) -> list[str]:
-    """A line for each row. Columns in `left` are aligned to the left, the others to the right; cells may be painted."""
+    """Return a line for each row. Columns in `left` are left-aligned, others right-aligned; cells may be coloured."""
     cells = [list(row) for row in rows]
     widths = [max(map(_seen, column)) for column in zip(*cells, strict=True)]
     return [gap.join(_padded(cell, widths[n], n in left) for n, cell in enumerate(row)).rstrip() for row in cells]
@@ -80,7 +80,7 @@ def _padded(text: str, width: int, is_left: bool) -> str:
 
 
 class Progress:
-    """How far a tool has come: one line on a terminal, gone when it ends; nothing where nobody watches."""
+    """A tool's progress: one line on a terminal, removed at the end; nothing without a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._is_live = stream, stream.isatty()
@@ -107,7 +107,7 @@ class Progress:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """A reader finds the old file or the new one, never half of it."""
+    """Write a file so that a reader finds the old content or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -121,7 +121,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def print_or_write(text: str, document: Mapping[str, Any], file: Path | None) -> None:
-    """Print the text and write the document into the file; of `-`, print the document alone."""
+    """Print the text and write the document to the file; for `-`, print only the document."""
     if file == Path("-"):
         print(json.dumps(document))
         return

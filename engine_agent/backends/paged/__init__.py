@@ -1,1 +1,1 @@
-"""Our own engine behind the protocol that servers know."""
+"""Our own engine as a backend. Start reading at `backend.py`."""

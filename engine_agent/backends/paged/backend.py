@@ -1,7 +1,7 @@
-"""Our own engine as a backend: one thread computes, the event loop asks and listens.
+"""Our own engine as a backend: one thread computes; the event loop sends requests and receives outputs.
 
-What is asked goes into the thread through a queue and is done between two steps; what comes out of a step goes to the
-event loop in one call. The thread waits only when nobody has anything to compute.
+Calls reach the thread through a queue and run between two steps. Outputs of a step reach the event loop in one call.
+The thread waits only when no request has anything to compute.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ from engine_agent.engine.tokenizer import Tokenizer
 from engine_agent.process.version import luminet_version
 
 LOG = logging.getLogger(__name__)
-IDLE_SECONDS = 0.2  # between two looks at the clock while nobody asks
-BLOCKED_SECONDS = 0.002  # while all who have work wait for memory, which only time or a purge can bring
-GATHER_SECONDS = 0.05  # what comes of a few steps is told together
+IDLE_SECONDS = 0.2  # between two timer checks without requests
+BLOCKED_SECONDS = 0.002  # while all requests wait for memory, which only time or a purge can free
+GATHER_SECONDS = 0.05  # outputs of a few steps are delivered together
 
 Found = TypeVar("Found")
 
@@ -59,7 +59,7 @@ _Said = tuple[int, Admission] | Delta | RequestError | None
 
 @dataclass(slots=True)
 class _Speaker:
-    """A job's sink: collects for its generation."""
+    """A job's sink, which collects outputs for its generation."""
 
     generation: Told
     tell: Callable[[Told, _Said], None]
@@ -82,20 +82,20 @@ class PagedBackend:
 
     def __init__(self, engine: Engine, card: ModelCard) -> None:
         self.card = card
-        self.engine = engine  # the thread's; nobody else touches it
+        self.engine = engine  # only the thread uses it
         self.on_internal: Internal = lambda kind, namespace, admission: None
         self._loop = asyncio.get_running_loop()
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._said: list[tuple[Told, _Said]] = []
         self._receipts: list[Mapping[str, Any]] = []
         self._is_closing = False
-        self._door = threading.Lock()  # of the queue: nobody comes in after the thread has looked a last time
+        self._door = threading.Lock()  # protects the queue: nothing enters after the thread's last look
         self.is_dead, self.why_dead = False, ""
-        self.on_death: Callable[[], None] = _nothing  # in the event loop, when the thread cannot go on
+        self.on_death: Callable[[], None] = _nothing  # called in the event loop when the thread cannot continue
         self._foretelling = asyncio.Lock()
         self._block_pages = BlockPages(self._look_at_events, hidden=NOBODY)
         self._followers, self._told_number, self._is_newer = 0, 0, asyncio.Event()
-        self._applying = asyncio.Lock()  # or what one has read is out of date when it is to be obeyed
+        self._applying = asyncio.Lock()  # otherwise a prepared snapshot could be out of date when it is applied
         engine.pins.admitted = self._pin_admitted
         engine.parts.pages.on_loaded = lambda: self._asked.put(_nothing)  # wakes the thread
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
@@ -112,7 +112,7 @@ class PagedBackend:
         boot: str | None = None,
         tell: Tell = lambda line: None,
     ) -> "PagedBackend":
-        """Raises BadModel, BadSetting, RejectedSnapshot, OSError. Ready when it has generated a first token."""
+        """Return a backend that has generated a first token. Raises BadModel, BadSetting, RejectedSnapshot, OSError."""
         name, settings = name or served_name(folder), settings or EngineSettings()
         engine = await asyncio.to_thread(open_engine, folder, name=name, settings=settings, boot=boot, tell=tell)
         backend = cls(engine, _card(engine, name, folder))
@@ -126,7 +126,7 @@ class PagedBackend:
         return backend
 
     async def close(self) -> None:
-        """What runs ends with an error; the thread is gone afterwards."""
+        """Fail running requests and wait for the end of the thread."""
         self._shut()
         self._wake_followers()
         self._asked.put(_nothing)
@@ -143,7 +143,7 @@ class PagedBackend:
     # Requests
 
     async def generate(self, request: Generate) -> Told:
-        """Raises a RequestError. Cancelled while it waits, the request is withdrawn."""
+        """Send a request. Raises a RequestError. Cancellation while it waits withdraws the request."""
         job: list[Job] = []
 
         def leave() -> None:
@@ -160,10 +160,10 @@ class PagedBackend:
     async def probe(self) -> float:
         return await probe_seconds(self.generate, lambda: self.engine.generated_tokens)
 
-    # The tenants
+    # Tenants
 
     async def apply(self, change: Snapshot | Change) -> str:
-        """Read beside the engine's thread, so that answers go on meanwhile, and obeyed between two of its steps."""
+        """Read a snapshot outside the engine's thread, so that answers continue, and apply it between two steps."""
         async with self._applying:
             prepared = await asyncio.to_thread(self.engine.tenants.prepare, change)
 
@@ -185,13 +185,13 @@ class PagedBackend:
     async def pins(self) -> list[Mapping[str, Any]]:
         return await self._ask(self.engine.pins.status)
 
-    # What others ask
+    # Queries
 
     async def take_receipts(self) -> list[Mapping[str, Any]]:
         def take() -> list[Mapping[str, Any]]:
             pages = self.engine.parts.pages
             pages.run(self.engine.manager.take_operations())
-            pages.settle()  # what a receipt says is zeroed is zeroed
+            pages.settle()  # so that pages are really zeroed before a receipt says so
             self._keep(self.engine.manager.take_receipts())
             taken, self._receipts = self._receipts, []
             return taken
@@ -208,7 +208,7 @@ class PagedBackend:
         return await self._ask(lambda: engine_levels(self.engine))
 
     async def foretell(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
-        """One after the other: this takes time that the engine's thread needs."""
+        """Compute forecasts one call at a time: they take CPU time from the engine's thread."""
         async with self._foretelling:
             found = await self._ask(lambda: foretellers(self.engine.manager, namespaces))
             return await asyncio.to_thread(lambda: {name: one.told() for name, one in found.items()})
@@ -221,7 +221,7 @@ class PagedBackend:
         self._followers += 1
         try:
             while True:
-                is_newer = self._is_newer  # before the look: what comes after it is heard of
+                is_newer = self._is_newer  # before the query, so that later changes are noticed
                 page = await self._block_pages.page(boot, since)
                 if page.number != since or page.is_snapshot or self._loop.time() >= until:
                     return page
@@ -267,7 +267,7 @@ class PagedBackend:
         self._receipts += [receipt(one, time.time()) for one in receipts]
 
     async def _ask(self, what: Callable[[], Found]) -> Found:
-        """Have the thread do it between two steps."""
+        """Run a function in the thread between two steps."""
         answer: Future[Found] = Future()
 
         def do() -> None:
@@ -275,7 +275,7 @@ class PagedBackend:
                 return
             try:
                 answer.set_result(what())
-            except BaseException as problem:  # whoever asked gets it
+            except BaseException as problem:  # passed to the caller
                 answer.set_exception(problem)
 
         with self._door:
@@ -322,12 +322,12 @@ class PagedBackend:
             return 0
 
     def _shut(self) -> None:
-        """Nothing is asked from here on."""
+        """Close the queue."""
         with self._door:
             self._is_closing = True
 
     def _wait(self) -> None:
-        """Until somebody asks, or the clock has to be looked at."""
+        """Wait for a call, or until timers are due."""
         with suppress(queue.Empty):
             self._asked.get(timeout=BLOCKED_SECONDS if self.engine.has_work else IDLE_SECONDS)()
 
@@ -357,7 +357,7 @@ class PagedBackend:
 
 
 def _nothing() -> None:
-    """What the thread does when it is only to be woken."""
+    """Do nothing; only wakes the thread."""
 
 
 def _deliver(said: Sequence[tuple[Told, _Said]]) -> None:

@@ -1,4 +1,4 @@
-"""What our own engine enforces of a policy, as it declares it to the control plane. Imports no engine."""
+"""The enforcement that our own engine declares to the control plane. Imports no engine."""
 
 from collections.abc import Collection
 
@@ -12,15 +12,15 @@ NOT_WORTH_LOADING = Graded("refused", "its host pool is unused: loading a block 
 def paged_enforcement(
     *, host_pool_bytes: int, host_formats: Collection[str], kv_formats: Collection[str]
 ) -> Enforcement:
-    """Of our own engine. `host_formats`: those that its host pool keeps."""
-    weight = ENFORCED  # engine/shares.py: of each step's compute, too
+    """Return the declaration of our own engine. `host_formats`: those that its host pool stores."""
+    weight = ENFORCED  # engine/shares.py: also of each step's compute
     host = _host(host_pool_bytes, host_formats, kv_formats)
     offload = {"none": ENFORCED, "host": host, "disk": NO_DISK_TIER}
     return declared({**BY_THE_BLOCK_MANAGER, "weight": weight, "offload": offload})
 
 
 def _host(pool_bytes: int, host_formats: Collection[str], kv_formats: Collection[str]) -> Graded:
-    """The engine measures at its start which formats load sooner than they are computed again, and keeps these."""
+    """Return the host tier's grade. At its start the engine measures which formats load faster than they compute."""
     if not pool_bytes:
         return NO_HOST_POOL
     if not host_formats:

@@ -1,4 +1,4 @@
-"""How our own engine is started. It computes every format, so an option for one is refused."""
+"""The entry point of our own engine. It computes every format, so an option for one is refused."""
 
 import argparse
 import asyncio
@@ -11,11 +11,11 @@ from engine_agent.backends.registry import BackendEntry
 if TYPE_CHECKING:
     from engine_agent.backends.paged.backend import PagedBackend
 
-SOON_SECONDS = 0.5  # what takes no longer needs no line
+SOON_SECONDS = 0.5  # faster builds are not announced
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises BadOption."""
+    """Raise BadOption for options that are for vLLM only."""
     if options.kv_dtype != "auto":
         raise BadOption("--kv-dtype", "is for --backend vllm; our own engine computes every format that policies name")
     if options.vllm_python is not None:
@@ -23,10 +23,10 @@ def check(options: argparse.Namespace) -> None:
 
 
 async def opened(config: Any, say: Callable[[str], None]) -> "tuple[PagedBackend, str]":
-    # A compiler is a process of its own: the first start on a machine has it run while Python reads torch.
+    # The compiler is a separate process: on a machine's first start it runs while Python imports torch.
     building = asyncio.create_task(asyncio.to_thread(_kernels))
     await asyncio.sleep(0)
-    from engine_agent.backends.paged.backend import PagedBackend  # with torch, which takes a second or two
+    from engine_agent.backends.paged.backend import PagedBackend  # imports torch, which takes a second or two
 
     if not (await asyncio.wait({building}, timeout=SOON_SECONDS))[0]:
         say("compiling the CPU's kernels, once on this machine")

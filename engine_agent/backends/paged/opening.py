@@ -1,4 +1,4 @@
-"""From a model's folder to an engine that computes: weights, revision, scales, pages, and a first token to warm up."""
+"""Open an engine from a model's folder: weights, revision, scales, pages, and a first token to warm up."""
 
 import secrets
 import time
@@ -36,7 +36,7 @@ def open_engine(
     clock: Callable[[], float] = time.monotonic,
     tell: Tell = lambda line: None,
 ) -> Engine:
-    """Raises EngineError, OSError, naming what is wrong. `tell` gets a line for what takes a while."""
+    """Return a ready engine. Raises EngineError, OSError. `tell` gets a line before each slow part."""
     torch.set_num_threads(settings.threads)
     config = read_config(folder)
     device = _device(settings.device)
@@ -60,12 +60,12 @@ def open_engine(
 
 
 def served_name(folder: Path) -> str:
-    """What clients call the model: the folder's name."""
+    """Return the model's name for clients: the folder's name."""
     return folder.resolve().name
 
 
 def page_layouts(config: ModelConfig, block_tokens: int, dtype: torch.dtype) -> Mapping[str, PageLayout]:
-    """Every format that policies offer, and the exact one for a model in float32."""
+    """Return the layouts of every format that policies offer, plus the exact one for a model in float32."""
     offered = [kv_format for kv_format in KV_FORMATS.values() if _is_served(kv_format, dtype)]
     return {
         kv_format.name: PageLayout(kv_format, config.layers, config.kv_heads, config.head_size, block_tokens)
@@ -88,7 +88,7 @@ def _scales(
 
 
 def _prefill_seconds(model: Model, pages: KvPages, scales: Mapping[str, ScaleSet]) -> float:
-    """For each token of a chunk, in a pool that nobody uses yet."""
+    """Return the seconds per token of a chunk, measured in an unused pool."""
     kv_format, layout = next(iter(pages.layouts.items()))
     runner = Runner(model, pages.arena, pages.layouts, scales)
     most = pages.arena.numel() // layout.page_bytes * layout.block_tokens
@@ -98,7 +98,7 @@ def _prefill_seconds(model: Model, pages: KvPages, scales: Mapping[str, ScaleSet
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        runner.run([row])  # which looks at a result, so it waits for a GPU
+        runner.run([row])  # reads a result, so it waits for a GPU
         times.append(time.perf_counter() - began)
     return min(times) / tokens
 

@@ -1,1 +1,4 @@
-"""Real vLLM under our policies. Only what says so imports vLLM, and only in vLLM's own virtualenv; docs/vllm.md."""
+"""Real vLLM under our policies. Start reading at `backend.py`, and see docs/vllm.md.
+
+Only modules that say so import vLLM, and only in vLLM's own virtualenv.
+"""

@@ -1,7 +1,7 @@
-"""The scheduler's line of waiting requests, in which our waiting room decides who is next. Imports vLLM.
+"""The scheduler's queue of waiting requests, in which our waiting room decides which is next. Imports vLLM.
 
-vLLM asks whether somebody waits, looks at the first, and takes it. Here somebody "waits" when somebody is admitted: has
-its blocks and its counts. Who is not waits in the room, and holds up nobody of another namespace.
+vLLM asks whether a request waits, looks at the first, and takes it. Here a request counts as waiting for vLLM once it
+is admitted and so has its blocks and counts. Others wait in the room, and block none of another namespace.
 """
 
 from collections import deque
@@ -26,13 +26,13 @@ class AdmissionQueue(RequestQueue):  # type: ignore[misc]
         admitted: Callable[[Request, Sequence, Admitted], None],
         refused: Callable[[Request, CacheError], None],
     ) -> None:
-        """`enter`: puts a request's sequence into the room; None where it was refused."""
+        """`enter`: puts a request's sequence into the room; None if it was refused."""
         self._room, self._free_seats = room, free_seats
         self._enter, self._admitted, self._refused = enter, admitted, refused
         self._in_room: dict[Sequence, Request] = {}
-        self._sequences: dict[str, Sequence] = {}  # of those in the room, by request
-        self._front: deque[Request] = deque()  # admitted, and not taken yet
-        self._held_back: list[Request] = []  # they gave their blocks back
+        self._sequences: dict[str, Sequence] = {}  # those in the room, by request
+        self._front: deque[Request] = deque()  # admitted, not yet taken
+        self._held_back: list[Request] = []  # preempted
 
     def add_request(self, request: Request) -> None:
         sequence = self._enter(request)
@@ -46,7 +46,7 @@ class AdmissionQueue(RequestQueue):  # type: ignore[misc]
         return self._front[0]
 
     def prepend_request(self, request: Request) -> None:
-        """It gave its blocks back, so it has to be admitted again, once that is not at once at another's cost."""
+        """Hold back a preempted request, until its new admission would not immediately cost another its blocks."""
         self._held_back.append(request)
 
     def let_return(self, may_return: Callable[[Request], bool]) -> None:
@@ -55,7 +55,7 @@ class AdmissionQueue(RequestQueue):  # type: ignore[misc]
             self.add_request(request)
 
     def prepend_requests(self, requests: Iterable[Request]) -> None:
-        """They were passed over in this step, and have what they need."""
+        """Put requests back that were skipped in this step and have their blocks."""
         self._front.extendleft(requests)
 
     def remove_request(self, request: Request) -> None:
@@ -82,8 +82,8 @@ class AdmissionQueue(RequestQueue):  # type: ignore[misc]
         return iter([*self._front, *self._in_room.values(), *self._held_back])
 
     def _admit(self) -> None:
-        """One at a time: what a request hits is looked up when the step has tokens left for it, so that it finds what
-        those before it had computed.
+        """Admit one request at a time: its hits are looked up when the step has tokens left for it, so that it can hit
+        blocks computed for the requests before it.
         """
         for sequence, answer in self._room.admit_waiting(seats=min(1, self._free_seats())):
             request = self._in_room.pop(sequence)

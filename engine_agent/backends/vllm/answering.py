@@ -1,4 +1,4 @@
-"""One choice's tokens, as vLLM tells them, made into what a backend says: text, stop strings, ends. Knows no vLLM."""
+"""Turn one choice's tokens from vLLM into a backend's outputs: text, stop strings, ends. Does not import vLLM."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Choice:
     def push(
         self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs] | None, finish: FinishReason | None
     ) -> Iterator[Delta]:
-        """What of it is the last ends the choice, also where vLLM would go on: a stop string is found here."""
+        """Iterate over the choice's outputs. A stop string ends the choice here, even if vLLM would continue."""
         for place, token in enumerate(tokens):
             told = logprobs[place] if logprobs else None
             is_last = place == len(tokens) - 1
@@ -49,13 +49,13 @@ class Choice:
         return Delta(self.number, token, said, logprobs, finish, matched)
 
     def _rest(self) -> tuple[str, str | None]:
-        """What was held back, and the stop string that its last letters complete."""
+        """Return the pending text, and the stop string that its last letters complete."""
         text, matched = self.stops.push(self.text.finish())
         return (text, matched) if matched is not None else (text + self.stops.finish(), None)
 
 
 def logprobs_of(ids: Sequence[Sequence[int]], values: Sequence[Sequence[float]], top: int) -> list[TokenLogprobs]:
-    """vLLM's rows have the chosen token first, and then the likeliest."""
+    """Convert vLLM's rows, which have the chosen token first and then the likeliest."""
     found = []
     for row, numbers in zip(ids, values, strict=True):
         each = [Logprob(int(token), float(value)) for token, value in zip(row, numbers, strict=True)]

@@ -1,7 +1,8 @@
-"""Whose a request is, as it travels in vLLM's own messages: `SamplingParams.extra_args["luminet"]`, plain types alone.
+"""Our fields of a request in vLLM's messages: `SamplingParams.extra_args["luminet"]`, plain types only.
 
-Standard library only. Nothing here is to be trusted that a client could have written: our own server sets it. Where
-vLLM's own server asks, what lacks the secret of our part in it (`front`) is nobody's (`governor.py`).
+Standard library only. Our own server sets these fields; values that a client could have written must not be trusted.
+With vLLM's own server, a request without the secret of our middleware (`front`) belongs to no namespace
+(`governor.py`).
 """
 
 from collections.abc import Mapping
@@ -20,18 +21,18 @@ class Asked:
     kv_format: str | None = None  # None: the policy's
     salt: str = field(default="", repr=False)  # the client's, in hexadecimal digits
     ttl_seconds: float | None = None
-    kind: str = "customer"  # `sibling`: a further choice of a prompt, which is counted already
+    kind: str = "customer"  # `sibling`: a further choice of a prompt that is already counted
     elsewhere_tokens: int = 0
-    room_for_tokens: int = 0  # of its answer, where it has a bound: a request that could never have them is refused
-    is_told: bool = False  # of its admission, before the first token
-    front: str = field(default="", repr=False)  # the secret of who says all this, in vLLM's own server
+    room_for_tokens: int = 0  # for an answer with a bound: a request that can never get this room is refused
+    is_told: bool = False  # reported at its admission, before the first token
+    front: str = field(default="", repr=False)  # the secret of our middleware, in vLLM's own server
 
     def packed(self) -> dict[str, Any]:
         return {FIELD: asdict(self)}
 
     @classmethod
     def unpacked(cls, extra_args: Said | None) -> "Asked | None":
-        """None: it says nothing of whose it is."""
+        """Return the fields, or None if there are none."""
         said = (extra_args or {}).get(FIELD)
         return cls(**said) if isinstance(said, Mapping) else None
 

@@ -1,6 +1,6 @@
-"""vLLM as a backend: its engine in a process of its own, under our scheduler, spoken to in vLLM's own messages.
+"""vLLM as a backend: its engine runs in its own process, under our scheduler, and receives vLLM's own messages.
 
-Text, stop strings and ends are made here, with the tokenizer that our own engine has. Imports vLLM.
+Text, stop strings and ends are computed here, with the same tokenizer as our own engine's. Imports vLLM.
 """
 
 import asyncio
@@ -53,18 +53,18 @@ from engine_agent.engine.tenants import NOBODY
 from engine_agent.engine.tokenizer import Tokenizer
 
 LOG = logging.getLogger(__name__)
-TICK_SECONDS = 0.5  # between two looks at what is over, and at pins, while nobody asks
-FOLLOW_SECONDS = 0.1  # between two looks for events, while a gateway waits for some
+TICK_SECONDS = 0.5  # between two checks of timers and pins without requests
+FOLLOW_SECONDS = 0.1  # between two checks for events while a gateway waits for some
 LONGEST_SECONDS = 86_400.0
 _FINISHES: Mapping[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop"}
 
 
 class _Generation(Told):
-    """One job: a request of vLLM's for each choice of each prompt."""
+    """One job, with a vLLM request for each choice of each prompt."""
 
     def __init__(self, asked: Generate, abort: Callable[[list[str]], None]) -> None:
         super().__init__(len(asked.prompts), lambda: abort(list(self.choices)))
-        self.choices: dict[str, Choice] = {}  # those that are not over, by vLLM's request
+        self.choices: dict[str, Choice] = {}  # unfinished ones, by vLLM's request
         self._deadline: asyncio.TimerHandle | None = None
 
     def end_within(self, seconds: float) -> None:
@@ -77,7 +77,7 @@ class _Generation(Told):
         super().end(error)
 
     def is_said(self, request_id: str) -> None:
-        """Of one choice, what it has said by now."""
+        """Remove a choice that is over, and end the job after the last."""
         if self.choices[request_id].is_over:
             del self.choices[request_id]
         if not self.choices:
@@ -96,7 +96,7 @@ class VllmBackend:
         self.is_dead, self.why_dead = False, ""
         self._launched, self._client = launched, client
         self._loop = asyncio.get_running_loop()
-        self._generations: dict[str, tuple[_Generation, int]] = {}  # by vLLM's request, with the prompt's place
+        self._generations: dict[str, tuple[_Generation, int]] = {}  # by vLLM's request, with the prompt's index
         self._numbers = itertools.count()
         self._is_draining = self._is_closing = False
         self._generated = 0
@@ -116,7 +116,7 @@ class VllmBackend:
         kv_format: str = "auto",
         tell: Callable[[str], None] = lambda line: None,
     ) -> "VllmBackend":
-        """Raises BadModel, BadSetting, EngineFailed, OSError. Ready when it has generated a first token."""
+        """Return a backend that has generated a first token. Raises BadModel, BadSetting, EngineFailed, OSError."""
         launched = await asyncio.to_thread(
             launch, folder, name=name, settings=settings or EngineSettings(), kv_format=kv_format, tell=tell
         )
@@ -139,7 +139,7 @@ class VllmBackend:
         return backend
 
     async def close(self) -> None:
-        """What runs ends with an error."""
+        """Close the backend. Running requests end with an error."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -153,7 +153,7 @@ class VllmBackend:
     # Requests
 
     async def generate(self, request: Generate) -> _Generation:
-        """Raises a RequestError. Cancelled while it waits, the request is withdrawn."""
+        """Send a request. Raises a RequestError. Cancellation while it waits withdraws the request."""
         if self._is_draining and request.kind == "customer":
             raise Overloaded("", "the engine is being drained: try another one")
         generation = _Generation(request, self._abort)
@@ -164,7 +164,7 @@ class VllmBackend:
         return generation
 
     def _requests(self, asked: Generate, generation: _Generation) -> list[EngineCoreRequest]:
-        """Checked as a whole before any is sent."""
+        """Return the vLLM requests of a job, all checked before any is sent."""
         if not asked.prompts:
             raise BadRequest("prompt", "no prompt at all")
         params, card = asked.sampling, self.card
@@ -200,7 +200,7 @@ class VllmBackend:
             room_for_tokens=params.max_tokens or 0,
             is_told=True,
         )
-        # vLLM's own hashes are salted as well: no other user of them could mix up two namespaces.
+        # vLLM's own hashes are salted, too, so that no other user of them could confuse two namespaces.
         salt = sha256(f"{asked.namespace}\0{asked.cache_salt.hex()}\0{self._launched.secret}".encode()).hexdigest()
         seeded = params if params.seed is None else _reseeded(params, number)
         return EngineCoreRequest(
@@ -221,7 +221,7 @@ class VllmBackend:
     async def probe(self) -> float:
         return await probe_seconds(self.generate, lambda: self._generated)
 
-    # The tenants
+    # Tenants
 
     async def apply(self, change: Snapshot | Change) -> str:
         async with self._applying:
@@ -234,7 +234,7 @@ class VllmBackend:
     async def pins(self) -> list[Mapping[str, Any]]:
         return list(await self._ask("pins"))
 
-    # What others ask
+    # Queries
 
     async def take_receipts(self) -> list[Mapping[str, Any]]:
         return list(await self._ask("receipts"))
@@ -292,7 +292,7 @@ class VllmBackend:
         return {**said, "is_draining": self._is_draining}
 
     async def _ask(self, verb: str, *arguments: Any) -> Any:
-        """Between two of vLLM's steps."""
+        """Call the engine process between two of vLLM's steps."""
         if self.is_dead or self._is_closing:
             raise EngineFailed("", "the engine is closed")
         try:
@@ -305,7 +305,7 @@ class VllmBackend:
             raise error_unpacked(said["error"])
         return said["ok"]
 
-    # What vLLM says
+    # vLLM's outputs
 
     async def _listen(self) -> None:
         try:
@@ -389,12 +389,12 @@ class VllmBackend:
         for generation, _ in list(self._generations.values()):
             generation.fail(EngineFailed("", "the engine was stopped"))
         self._generations.clear()
-        for answer in self._client.utility_results.values():  # vLLM's client leaves who asked for them waiting
+        for answer in self._client.utility_results.values():  # vLLM's client leaves their callers waiting
             if not answer.done():
                 answer.set_exception(EngineFailed("", "the engine was stopped"))
 
     async def _tick(self) -> None:
-        """vLLM's loop sleeps while nothing runs; what ends and what is pinned does not wait for the next request."""
+        """Keep timers and pins going while vLLM's loop sleeps without requests."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             with suppress(EngineFailed):
@@ -402,6 +402,6 @@ class VllmBackend:
 
 
 def _reseeded(params: SamplingParams, number: int) -> SamplingParams:
-    """Choices of one prompt differ, and each is the same every time."""
+    """Return a different seed for each choice of a prompt, always the same for the same choice."""
     assert params.seed is not None
     return params if not number else replace(params, seed=(params.seed + number * 0x9E3779B97F4A7C15) % 2**63)

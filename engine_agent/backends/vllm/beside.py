@@ -1,7 +1,7 @@
-"""What may be installed beside vLLM in its own Python: pins for pip, written while the image `vllm` is built.
+"""Constraints for pip to install our packages into vLLM's own Python, written when the image `vllm` is built.
 
-What is there keeps its version, whatever we pin elsewhere; of all else it is constraints.txt's. Standard library only,
-and nothing of ours: it runs before any of it is installed.
+Installed packages keep their versions, whatever we pin elsewhere; all others get those of constraints.txt. Standard
+library only, without imports of ours, because it runs before those are installed.
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def pins(constraints: Iterable[str], installed: Mapping[str, str]) -> list[str]:
-    """Lines of constraints for pip. `installed`: versions by name."""
+    """Return lines of constraints for pip. `installed`: versions by name."""
     there = {_normal(name): version for name, version in installed.items()}
     wanted = (line.strip() for line in constraints)
     others = [line for line in wanted if line and line[0] != "#" and _normal(line.partition("==")[0]) not in there]

@@ -1,7 +1,7 @@
-"""What our own server and operators ask of vLLM's engine process, between two of its steps. Imports vLLM.
+"""Calls of our server and of operators into vLLM's engine process, between two of its steps. Imports vLLM.
 
-`register` (`plugin.py`) gives `EngineCore` the method `luminet(verb, ...)`; vLLM calls it in its own loop, so
-nothing here needs a lock.
+`register` (`plugin.py`) gives `EngineCore` the method `luminet(verb, ...)`; vLLM calls it in its own loop, so nothing
+here needs a lock.
 """
 
 import itertools
@@ -45,20 +45,20 @@ from engine_agent.engine.tenants import Tenants
 from engine_agent.engine.warming import PinWarming, Warmed
 
 LOG = logging.getLogger("luminet.vllm")
-PARENT_SECONDS = 0.5  # between two looks at whether it is there
-INTERNAL = "luminet/internal"  # no client's id is like it, or begins and ends so: those end with a slash and a number
+PARENT_SECONDS = 0.5  # between two checks whether the parent process exists
+INTERNAL = "luminet/internal"  # cannot be a client's id, which ends with a slash and a number
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A request of vLLM's, as reports count it."""
+    """A vLLM request as reports count it."""
 
     namespace: str
     live: Sequence[object] = (None,)
 
 
 class VllmCore:
-    """An engine as it is told of (`reporting.Reported`), and all that is asked of it."""
+    """vLLM's engine for reports (`reporting.Reported`) and for all calls to it."""
 
     def __init__(self, core: Any) -> None:
         self._core = core
@@ -93,9 +93,9 @@ class VllmCore:
         if hasattr(core, "output_queue"):
             self._scheduler.tell = self._tell
             Thread(target=_end_with, args=(os.getppid(),), name="luminet-parent", daemon=True).start()
-        core.request_block_hasher = None  # vLLM's own hashes of blocks: nobody looks at them
+        core.request_block_hasher = None  # vLLM's own block hashes are not used
 
-    # As it is told of
+    # For reports
 
     @property
     def running(self) -> Sequence[_Counted]:
@@ -120,10 +120,10 @@ class VllmCore:
         since = [waits for _, waits in self._governor.room.waits()]
         return max(0.0, self.manager.cache.now() - min(since)) if since else 0.0
 
-    # What is asked
+    # Calls
 
     def ask(self, verb: str, *arguments: Any) -> Any:
-        """`{"ok": …}` or `{"error": […]}`; what nobody raises on purpose is vLLM's to tell, and its log's."""
+        """Return `{"ok": …}` or `{"error": […]}`. vLLM reports and logs unexpected errors itself."""
         verbs: Mapping[str, Callable[..., Any]] = {
             "adopt": self._adopt,
             "apply": self._apply,
@@ -153,7 +153,7 @@ class VllmCore:
         return found if isinstance(found, Future) else {"ok": found}
 
     def _adopt(self, secret: str, namespaces: Namespaces) -> str:
-        """vLLM's own server has begun, maybe again. `namespaces`: for an engine that was told of none yet."""
+        """Register a start of vLLM's own server. `namespaces`: for an engine that has none yet."""
         self._governor.adopt(secret)
         return self._govern(namespaces) if not self.tenants.snapshot.entries else self.tenants.snapshot.hash
 
@@ -175,7 +175,7 @@ class VllmCore:
         return self.tenants.snapshot.hash
 
     def _attention_error(self) -> float:
-        """The worst of its workers'. Raises BadRequest."""
+        """Return the largest error of its workers. Raises BadRequest."""
         if self.steps:
             raise BadRequest("", "attention is tested before anything is computed: it writes where requests do")
         return max(float(one) for one in self._core.model_executor.collective_rpc("luminet_attention_error"))
@@ -207,7 +207,7 @@ class VllmCore:
         return [found_packed(found), load_packed(engine_load(self))]
 
     def _foretell(self, namespaces: list[str]) -> "Future[Any]":
-        """Beside vLLM's loop: it takes time that the loop needs."""
+        """Compute forecasts outside vLLM's loop, because they take long."""
         found = foretellers(self.manager, namespaces)
         return self._beside.submit(_told, found)
 
@@ -216,7 +216,7 @@ class VllmCore:
         self._zero()
         self._warm()
 
-    # What happens by itself
+    # Internal events
 
     def _step(self) -> None:
         self.steps += 1
@@ -226,8 +226,10 @@ class VllmCore:
         self.pins.warm()
 
     def _zero(self) -> None:
-        """What was purged, in the workers' memory. After a step is planned, which may let go of pages and give them to
-        others at once, and before it is computed: what is zeroed nobody else has written to.
+        """Zero purged pages in the workers' memory.
+
+        This runs after a step is planned, which may free pages and reassign them at once, and before it is computed, so
+        that no other request has written to them yet.
         """
         pages = [page for one in self.manager.take_operations() if isinstance(one, Zero) for page in one.pages]
         if pages:
@@ -274,7 +276,7 @@ class VllmCore:
 
 
 def _end_with(parent: int) -> None:
-    """Whoever asked for this engine is gone, maybe killed: nobody could ask it for anything any more."""
+    """End this process after its parent has ended, since nothing could call it any more."""
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
     LOG.error("the process that started this engine is gone, so it ends")

@@ -1,4 +1,4 @@
-"""What vLLM enforces of a policy, as it is declared to the control plane. Imports no engine."""
+"""The enforcement that vLLM declares to the control plane. Imports no engine."""
 
 from engine_agent.backends.declarations import BY_THE_BLOCK_MANAGER, NO_DISK_TIER
 from engine_agent.contracts.enforcement import ENFORCED, Enforcement, Graded, declared
@@ -11,7 +11,7 @@ UNTESTED_ON_GPU = Graded("untested", "vLLM under policies was never run on a GPU
 
 
 def vllm_enforcement(*, is_gpu: bool) -> Enforcement:
-    """Of vLLM under our scheduler, which refuses connectors and so has one tier."""
+    """Return the declaration of vLLM under our scheduler, which refuses connectors and so has one tier."""
     offload = {"none": ENFORCED, "host": NO_HOST_TIER, "disk": NO_DISK_TIER}
     if is_gpu:
         untested = dict.fromkeys((*BY_THE_BLOCK_MANAGER, "weight"), UNTESTED_ON_GPU)

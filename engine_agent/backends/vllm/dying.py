@@ -1,5 +1,5 @@
-"""Why vLLM's processes end. vLLM says it in their logs alone, and tells who started them that something is to be seen
-above; here the first of its fatal errors is kept in a file as well, by a handler that vLLM's own logging loads.
+"""The reason why vLLM's processes end. vLLM writes it to their logs only, and refers their parent to the output above.
+A handler that vLLM's own logging loads stores the first fatal error in a file, too.
 
 Standard library only: vLLM imports this in each of its processes.
 """
@@ -26,7 +26,7 @@ MEMORY = ("memoryerror", "out of memory", "can't allocate memory", "cannot alloc
 
 
 class FirstFatal(logging.Handler):
-    """What comes first is the cause; what others say then follows from it."""
+    """A log handler that stores the first error, which is the cause; later ones follow from it."""
 
     def __init__(self, path: str) -> None:
         super().__init__(logging.ERROR)
@@ -40,11 +40,11 @@ class FirstFatal(logging.Handler):
             with self._path.open("x", encoding="utf-8") as file:
                 file.write(said_of(error))
         except OSError:
-            return  # somebody was first, or nothing can be written: the log has it
+            return  # another process was first, or the file cannot be written: the log has the error
 
 
 def said_of(error: BaseException) -> str:
-    """Its first line that says something, and its kind where that is no plain one."""
+    """Return the error's first non-empty line, with its type unless that is generic."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[0] if lines else ""
     kind = type(error).__name__
@@ -54,14 +54,14 @@ def said_of(error: BaseException) -> str:
 
 
 class Listening:
-    """From before vLLM's processes are started, as long as they live."""
+    """Collects the cause, from before the start of vLLM's processes until their end."""
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="luminet-vllm-")
         self._why = Path(self._folder.name) / "why"
         self._handler = FirstFatal(str(self._why))
-        logging.getLogger("vllm").addHandler(self._handler)  # of processes that are forked, and not made anew
-        self._is_configured = CONFIG_VARIABLE not in os.environ  # an operator's own is left alone
+        logging.getLogger("vllm").addHandler(self._handler)  # for forked processes
+        self._is_configured = CONFIG_VARIABLE not in os.environ  # an operator's own configuration is left alone
         if self._is_configured:
             config = Path(self._folder.name) / "logging.json"
             level = os.environ.get("VLLM_LOGGING_LEVEL", "WARNING")
@@ -69,7 +69,7 @@ class Listening:
             os.environ[CONFIG_VARIABLE] = str(config)
 
     def cause(self, exit_codes: Iterable[int | None], otherwise: str) -> str:
-        """What a process said; else the signal that ended one; else what is known already."""
+        """Return a process's fatal error, or the signal that ended one, or `otherwise`."""
         try:
             said = self._why.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
@@ -85,12 +85,12 @@ class Listening:
 
 
 def exit_codes_in(told: str) -> list[int]:
-    """Of vLLM's processes, in the sentence that says which of them failed."""
+    """Return the exit codes in vLLM's message about failed processes."""
     return [int(code) for code in re.findall(r"'[^']*': (-?\d+)", told)]
 
 
 def logging_config(level: str, why: Path) -> dict[str, Any]:
-    """vLLM's own way of writing, and our handler beside it."""
+    """Return vLLM's own logging configuration, plus our handler."""
     stream = os.environ.get("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     return {
         "version": 1,

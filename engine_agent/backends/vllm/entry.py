@@ -1,4 +1,4 @@
-"""How an engine with vLLM is started: in vLLM's own virtualenv, with one format from its start."""
+"""The entry point of an engine with vLLM: in vLLM's own virtualenv, with one format from its start."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises BadSetting."""
+    """Raise BadSetting for options that vLLM cannot honour."""
     if options.host_pool:
         raise BadSetting("host_bytes", "vLLM has no host tier under policies: leave --host-pool out")
 
@@ -33,7 +33,7 @@ async def opened(config: Any, say: Callable[[str], None]) -> "tuple[VllmBackend,
     return backend, f"vLLM {installed_version()}"
 
 
-# Of the demo model there is no quality result with vLLM: only the format that the others are compared with needs none.
+# There are no quality results of the demo model with vLLM, and only the baseline format needs none.
 BACKEND = BackendEntry(
     opened, check, prepare, demo_options=("--kv-dtype", "bf16"), measured_as=("vllm-cpu", "vllm-cuda")
 )

@@ -1,4 +1,4 @@
-"""vLLM lives in a virtualenv of its own: whoever starts an engine with it goes on there, as the same process.
+"""vLLM has its own virtualenv: an engine with vLLM re-executes itself there, in the same process.
 
 Standard library only.
 """
@@ -28,9 +28,9 @@ def go_to_vllms_python(
     version: Callable[[], str | None] = installed_version,
     become: Callable[[str, list[str], dict[str, str]], object] = os.execve,
 ) -> None:
-    """Returns where a vLLM that is known is at hand already, of which nothing was imported yet.
+    """Return if a tested vLLM is importable already and nothing of it was imported; otherwise re-execute.
 
-    Raises BadSetting where it is nowhere, or computes no such format; UnknownVllm.
+    Raises BadSetting if there is no vLLM or it cannot compute the format, and UnknownVllm.
     """
     if config.kv_dtype not in VLLM_DTYPES:
         served = ", ".join(VLLM_DTYPES)

@@ -1,7 +1,7 @@
-"""vLLM's blocks as the policy's `Storage`: numbers of equal size, in one KV format for the life of the engine.
+"""vLLM's blocks as a `Storage` for the cache: pages of equal size, in one KV format for the life of the engine.
 
-A format may have several names (`fp8` is kept as `fp8_e4m3`): to the policy they are formats apart, of equal pages.
-Nothing is ever moved: a block's number is out at the workers as soon as it is in a table.
+A format may have several names (`fp8` is stored as `fp8_e4m3`): the cache treats them as separate formats with equal
+pages. Pages never move, because the workers know a block's number as soon as it is in a table.
 """
 
 from collections.abc import Collection, Sequence
@@ -55,7 +55,7 @@ class FlatPages:
         self._free.extend(pages)
 
     def assign(self, pages: Sequence[int], owner: PageOwner | None) -> None:
-        """Nobody has to be told: nothing moves."""
+        """Do nothing, because pages never move."""
 
     def take_moves(self) -> Sequence[Move]:
         return ()

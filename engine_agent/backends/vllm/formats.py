@@ -1,4 +1,4 @@
-"""What KV formats are called: by vLLM, by us, and which of vLLM's are served at all. Standard library only."""
+"""The names of KV formats in vLLM and here, and which of vLLM's are served. Standard library only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class VllmFormat:
-    """How vLLM computes one of our formats."""
+    """One of our formats in vLLM."""
 
     dtype: str  # its `kv_cache_dtype`
-    is_in_every_build: bool = False  # others are served only where attention was compared with torch first
-    most_error: float = 0.3  # of attention by rounding alone, as a share of the result's length
+    is_in_every_build: bool = False  # others are served only after a comparison of attention with torch
+    most_error: float = 0.3  # of attention by rounding alone, relative to the result's length
 
 
-# The formats of kernels/formats.py that vLLM has. Here, for stock vLLM's plugin must not bring a package `kernels`:
-# that is the name of somebody else's (docs/decisions/0019-registries.md).
+# The formats of kernels/formats.py that vLLM has. They are listed here because the plugin for stock vLLM must not
+# contain a package `kernels`: that name belongs to another package (docs/decisions/0019-registries.md).
 VLLM_FORMATS: Mapping[str, VllmFormat] = {
     "bf16": VllmFormat("bfloat16", is_in_every_build=True, most_error=0.03),
     "fp8": VllmFormat("fp8_e4m3", is_in_every_build=True, most_error=0.12),
@@ -32,11 +32,11 @@ WORKER = "engine_agent.backends.vllm.worker.PolicyWorker"
 
 
 class UnservedFormat(Exception):
-    """A `kv_cache_dtype` of vLLM's that no policy names, or that nobody would test here."""
+    """A `kv_cache_dtype` of vLLM that no policy names or that is not tested here."""
 
 
 def _names(*, in_every_build: bool) -> dict[str, tuple[str, ...]]:
-    """By vLLM's `kv_cache_dtype`, the name of what is really computed and other names it answers to."""
+    """Return the name of the computed format and its aliases by vLLM's `kv_cache_dtype`."""
     found: dict[str, tuple[str, ...]] = {}
     for name, one in VLLM_FORMATS.items():
         if one.is_in_every_build == in_every_build:
@@ -47,13 +47,13 @@ def _names(*, in_every_build: bool) -> dict[str, tuple[str, ...]]:
 
 FORMATS = _names(in_every_build=True)
 FORMATS |= {synonym: FORMATS[dtype] for synonym, dtype in SYNONYMS.items()}
-# Formats that policies name as well, and some of vLLM's builds take without computing them: served where its worker is
-# ours, because then attention is compared with plain torch before anybody is served (self_test.py).
+# Formats in policies that some vLLM builds accept without computing them. They are served only with our worker, which
+# compares attention with plain torch before the first request (self_test.py).
 TESTED_FORMATS = _names(in_every_build=False)
 
 
 def names_of(kv_cache_dtype: str, model_dtype: str, *, is_tested: bool = False) -> tuple[str, ...]:
-    """Raises UnservedFormat."""
+    """Return our names of a `kv_cache_dtype`. Raises UnservedFormat."""
     if kv_cache_dtype in ("auto", model_dtype):
         if model_dtype in OF_DTYPE:
             return OF_DTYPE[model_dtype]
@@ -66,12 +66,12 @@ def names_of(kv_cache_dtype: str, model_dtype: str, *, is_tested: bool = False) 
 
 
 def aliases(names: Sequence[str]) -> dict[str, str]:
-    """Of the names of one format: those that are not what is computed, with the one that is."""
+    """Return the aliases among the names of one format, each with the computed format."""
     return dict.fromkeys(names[1:], names[0])
 
 
 def served_names(vllm_config: Any) -> tuple[str, ...]:
-    """Of a vLLM's configuration. Raises UnservedFormat."""
+    """Return the names in a vLLM configuration. Raises UnservedFormat."""
     model_dtype = str(vllm_config.model_config.dtype).removeprefix("torch.")
     is_tested = vllm_config.parallel_config.worker_extension_cls == WORKER
     return names_of(str(vllm_config.cache_config.cache_dtype), model_dtype, is_tested=is_tested)

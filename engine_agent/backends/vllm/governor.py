@@ -1,6 +1,6 @@
-"""By whose rules requests are admitted: the block manager over vLLM's blocks, the tenants, and the waiting room.
+"""Admission under policies: the block manager over vLLM's blocks, the tenants, and the waiting room.
 
-Knows no vLLM. Namespaces come by snapshot: a fleet's, or one that is made of names and policies (`named.py`).
+Does not import vLLM. Namespaces come by snapshot: a fleet's, or one made from names and policies (`named.py`).
 """
 
 import secrets
@@ -21,20 +21,20 @@ from engine_agent.engine.notices import Notices
 from engine_agent.engine.outputs import Admission
 from engine_agent.engine.tenants import Tenants
 
-PRIVATE_SECONDS = 1.0  # that blocks nobody may match are kept
+PRIVATE_SECONDS = 1.0  # how long blocks that nothing may match are cached
 SALT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the scheduler is told by who starts vLLM, in `additional_config`: plain types alone."""
+    """The scheduler's settings in vLLM's `additional_config`: plain types only."""
 
     model: str = "model"
     revision: str = ""
-    kv_formats: tuple[str, ...] = ("bf16",)  # the one that is computed, and other names it answers to
+    kv_formats: tuple[str, ...] = ("bf16",)  # the computed format, and its aliases
     boot: str = field(default_factory=lambda: secrets.token_hex(8))
     most_waiting: int = 1_000
-    is_stock: bool = False  # vLLM's own server asks, which clients reach: believed is who knows a front's secret
+    is_stock: bool = False  # True with vLLM's own server, which clients reach: requests then need a front's secret
 
     def packed(self) -> dict[str, Any]:
         return {FIELD: asdict(self)}
@@ -53,7 +53,7 @@ class Governor:
     ) -> None:
         self.setup = setup
         self.pages = pages
-        # Zeroed is what is purged. What expired is written over by its next owner, before anybody could read it.
+        # Only purged pages are zeroed. Expired ones are overwritten by their next owner before anything reads them.
         limits = CacheLimits(tables_are_fixed=True, zero_expired=False)
         self.manager = BlockManager(pages, clock=clock, block_tokens=block_tokens, limits=limits, boot=setup.boot)
         self.tenants = Tenants(self.manager, model=setup.model, kv_formats=setup.kv_formats, takes_unserved=True)
@@ -62,11 +62,11 @@ class Governor:
         self._fronts: set[str] = set()
 
     def adopt(self, secret: str) -> None:
-        """A server's own part that says whose requests are; each server process has one."""
+        """Accept the secret of our middleware in a server process; each process has its own."""
         self._fronts.add(secret)
 
     def asked(self, extra_args: Mapping[str, Any] | None) -> Asked:
-        """Whose a request is. Raises UnknownTenant."""
+        """Return our fields of a request. Raises UnknownTenant."""
         is_believed = not self.setup.is_stock or self._is_of_front(extra_args)
         asked = Asked.unpacked(extra_args) if is_believed else None
         if asked is None:
@@ -74,7 +74,7 @@ class Governor:
         return asked
 
     def _is_of_front(self, extra_args: Mapping[str, Any] | None) -> bool:
-        """Looked at before anything else that it says: clients reach these arguments."""
+        """Return whether the request has a front's secret. Checked before its other fields, which clients can set."""
         said = (extra_args or {}).get(FIELD)
         front = said.get("front") if isinstance(said, Mapping) else None
         return isinstance(front, str) and front in self._fronts
@@ -82,9 +82,9 @@ class Governor:
     def sequence(
         self, asked: Asked, tokens: Sequence[int], *, apart: str = "", is_private: bool = False
     ) -> BlockSequence:
-        """`apart`: what else K and V depend on, such as an adapter. `is_private`: it may match nothing, and nobody it.
+        """Return the block manager's sequence of a request. Raises UnknownTenant, BadRequest, CacheError.
 
-        Raises UnknownTenant, BadRequest, CacheError.
+        `apart`: further inputs of K and V, such as an adapter. `is_private`: it shares no blocks with other requests.
         """
         tenant = self.tenants.tenant(asked.namespace)
         salt = secrets.token_bytes(SALT_BYTES) if is_private else bytes.fromhex(asked.salt) + apart.encode()
@@ -98,7 +98,7 @@ class Governor:
         )
 
     def admission(self, asked: Asked, sequence: BlockSequence, answer: Admitted) -> Admission:
-        """What its header says: the format that is computed, whatever name it was asked for by."""
+        """Return the admission for the headers, with the computed format, whatever alias the request used."""
         answer = as_told(answer, asked.elsewhere_tokens, self.manager.cache.block_tokens)
         tenant = self.tenants.known(asked.namespace)
         return Admission(

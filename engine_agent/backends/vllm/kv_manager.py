@@ -1,8 +1,8 @@
-"""vLLM's `KVCacheManager` with our block manager inside: who has which block, for how long and at whose cost is decided
-in `engine_agent.cache`, and vLLM's scheduler is answered in its own words. Imports vLLM.
+"""vLLM's `KVCacheManager` with our block manager inside. `engine_agent.cache` decides which request has which block and
+which blocks are evicted; vLLM's scheduler sees its usual interface. Imports vLLM.
 
 vLLM's hash map, its queue of free blocks and its reference counts are not used; its block objects are, for their
-numbers. A request's blocks are taken when it is admitted (`admission_queue.py`), before the scheduler asks for them.
+numbers. A request gets its blocks at admission (`admission_queue.py`), before the scheduler asks for them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,11 +20,11 @@ from engine_agent.cache.sequences import Sequence as BlockSequence
 
 
 class UnsupportedModel(Exception):
-    """What this scheduler does not do; vLLM without it may."""
+    """A model feature that this scheduler does not support; plain vLLM may."""
 
 
 def flat_pages(stock: KVCacheManager, names: Iterable[str]) -> FlatPages:
-    """All of vLLM's blocks but its null block. Raises UnsupportedModel."""
+    """Return all of vLLM's blocks except its null block. Raises UnsupportedModel."""
     groups = stock.kv_cache_config.kv_cache_groups
     kinds = [type(group.kv_cache_spec) for group in groups]
     if kinds != [FullAttentionSpec]:
@@ -36,26 +36,26 @@ def flat_pages(stock: KVCacheManager, names: Iterable[str]) -> FlatPages:
 
 
 class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
-    """Takes over from the one that vLLM's scheduler has made."""
+    """Replaces the manager that vLLM's scheduler has made."""
 
     def __init__(self, stock: KVCacheManager, manager: BlockManager) -> None:
         self.__dict__.update(stock.__dict__)
         self.manager = manager
-        self.sequences: dict[str, BlockSequence] = {}  # of requests that have their blocks
+        self.sequences: dict[str, BlockSequence] = {}  # requests with blocks
         self.make_room: Callable[[Request, Deferred], None] = lambda request, deferred: None
-        self.cut: Callable[[Request], None] = lambda request: None  # it can never go on
+        self.cut: Callable[[Request], None] = lambda request: None  # called for a request that can never continue
         self._blocks = stock.block_pool.blocks
 
-    # What the scheduler asks
+    # Called by the scheduler
 
     @property
     def usage(self) -> float:
-        """As vLLM counts: what is idle is free."""
+        """Return the used share; as in vLLM, idle blocks count as free."""
         device = self.manager.cache.books.device
         return (device.storage.used_bytes - device.evictable_bytes) / device.storage.capacity_bytes
 
     def get_computed_blocks(self, request: Request) -> tuple[KVCacheBlocks, int, int]:
-        """What it hit was fixed, and is held, since it was admitted."""
+        """Return the request's hit, which is fixed and leased since its admission."""
         sequence = self.sequences[request.request_id]
         cached = sequence.cached_tokens
         return self._told(sequence.pages[: cached // self.manager.cache.block_tokens]), cached, 0
@@ -74,7 +74,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         delay_cache_blocks: bool = False,
         **others: Any,
     ) -> KVCacheBlocks | None:
-        """Blocks it has not had before; None: somebody has to give way, and stands last in the scheduler's list."""
+        """Return the request's new blocks. Without room, move the request to preempt to the end of the list: None."""
         assert not num_external_computed_tokens
         assert not delay_cache_blocks
         sequence = self.sequences[request.request_id]
@@ -95,8 +95,8 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         return self._told(sequence.pages[had:])
 
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
-        """Tokens that were not known when their blocks were taken. Where there is no room for them, the next step says
-        what becomes of the request.
+        """Add tokens that were unknown when their blocks were allocated. Without room, the next step handles the
+        request.
         """
         sequence = self.sequences.get(request.request_id)
         if sequence is None:
@@ -120,7 +120,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         return sequence.filled_tokens // width * width if sequence else 0
 
     def reset_prefix_cache(self) -> bool:
-        """All namespaces, as if their caching were off for a moment. Pins are computed again."""
+        """Drop the blocks of all namespaces, as if caching were off for a moment. Pins are recomputed."""
         cache = self.manager.cache
         if not self.manager.runs_nothing:
             return False
@@ -130,12 +130,12 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
             self.prefix_cache_stats.reset = True
         return True
 
-    # What of vLLM's own is not used here
+    # Parts of vLLM's interface that are not used
 
     def remove_skipped_blocks(
         self, request_id: str, processed_computed_tokens: int, num_prompt_tokens: int | None = None
     ) -> None:
-        """With full attention none are."""
+        """Do nothing: with full attention no block is skipped."""
 
     def pop_blocks_for_free(self, request: Request) -> list[Any]:
         raise UnsupportedModel("blocks are freed in order, never later")
@@ -144,14 +144,14 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         raise UnsupportedModel("blocks leave by policy or by purge, never by number")
 
     def take_events(self) -> list[Any]:
-        """Ours are told elsewhere (`core.py`), with their namespaces and without tokens."""
+        """Return nothing: our events, with namespaces and without tokens, go through `core.py`."""
         return []
 
     def new_step_starts(self) -> None:
         self.manager.tick()
 
     def catch_up(self, requests: Iterable[Request]) -> None:
-        """Every token that has room is known to its sequence: for who counts them, as steps within a block do not."""
+        """Add the tokens that steps within a block have skipped to their sequences, before those are counted."""
         for request in requests:
             sequence = self.sequences.get(request.request_id)
             if sequence is not None:
@@ -160,8 +160,10 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
                 self.manager.grow(sequence, fresh)
 
     def _goes_on_within_its_last_block(self, sequence: BlockSequence, computed: int, upto: int) -> bool:
-        """Most steps of most answers: no block is completed, none is lacking, and nobody lowered its limit. Its tokens
-        are told with the next that matter.
+        """Return whether no block becomes full or is missing, and no limit was lowered, as in most steps of most
+        answers.
+
+        Its tokens are then added with the next block.
         """
         width = self.manager.cache.block_tokens
         return (
@@ -179,7 +181,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         return self.manager.grow(sequence, fresh, room_for_tokens=room)
 
     def _fill(self, sequence: BlockSequence, upto: int) -> None:
-        """Where that completes a block. As in vLLM, what a step computes can be hit by whoever is in the same step."""
+        """Fill blocks if one became full. As in vLLM, requests in the same step can hit them."""
         width = self.manager.cache.block_tokens
         if upto // width > sequence.filled_tokens // width:
             self.manager.fill(sequence, upto)

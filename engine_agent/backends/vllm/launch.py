@@ -1,4 +1,4 @@
-"""From a model's folder to a running vLLM under our scheduler: flags, start, and why it did not. Imports vLLM."""
+"""Start vLLM under our scheduler from a model's folder: flags, start, and the reason of a failure. Imports vLLM."""
 
 import os
 import secrets
@@ -22,12 +22,11 @@ from kernels.formats import BASELINE, KV_FORMATS
 
 SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyScheduler"
 ASYNC_SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyAsyncScheduler"
-CPU_BLOCK_TOKENS = 32  # vLLM's attention on CPUs knows no smaller block
-# vLLM quantises keys and values on a CPU with one of these. It tests AVX-512F; its kernels are built with the others.
+CPU_BLOCK_TOKENS = 32  # the smallest block of vLLM's attention on CPUs
+# On a CPU, vLLM quantises keys and values with one of these. It tests AVX-512F; its kernels need the others, too.
 AVX_512, AMX = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}), "amx_tile"
-# What vLLM must not do here: ask networks for models, tell of its use, listen elsewhere than on loopback, and write to
-# standard output, where an engine says that it is ready. What it leaves behind when it is ended early is no news after
-# the line that says why.
+# vLLM must not ask networks for models, report its use, listen elsewhere than on loopback, or write to standard output,
+# where an engine prints that it is ready. Its warnings after an early end only distract from the reason.
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -36,7 +35,7 @@ ENVIRONMENT = {
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    # Of processes that were killed: it would stand below the reason.
+    # For killed processes it would follow the reason.
     "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 
@@ -54,7 +53,7 @@ class Launched:
 def launch(
     folder: Path, *, name: str, settings: EngineSettings, kv_format: str, tell: Callable[[str], None]
 ) -> Launched:
-    """Takes half a minute. Raises BadModel, BadSetting, EngineFailed, OSError, each in words for an operator."""
+    """Start vLLM, in half a minute. Raises BadModel, BadSetting, EngineFailed, OSError with messages for operators."""
     model = read_config(folder)
     for setting, value in ENVIRONMENT.items():
         os.environ.setdefault(setting, value)
@@ -151,7 +150,7 @@ def _computes_on_gpu(settings: EngineSettings) -> bool:
 
 
 def processor_flags() -> frozenset[str] | None:
-    """The flags of /proc/cpuinfo, of which an ARM processor has none. None: there is no such file."""
+    """Return the flags in /proc/cpuinfo (none on ARM), or None without that file."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -160,9 +159,9 @@ def processor_flags() -> frozenset[str] | None:
 
 
 def check_processor(kv_format: str, flags: frozenset[str] | None) -> None:
-    """vLLM itself refuses quantised keys and values on a CPU with neither, but only after it has started.
+    """Refuse quantised keys and values on a CPU without AVX-512 and AMX; vLLM would refuse them only after its start.
 
-    Raises BadSetting. Where the flags are unknown, vLLM decides.
+    Raises BadSetting. If the flags are unknown, vLLM decides.
     """
     if flags is None or kv_format in ("auto", BASELINE):
         return
@@ -172,14 +171,14 @@ def check_processor(kv_format: str, flags: frozenset[str] | None) -> None:
 
 
 def _element_bytes(kv_format: str) -> float:
-    """At least so many."""
+    """Return a lower bound of an element's size."""
     return KV_FORMATS[BASELINE if kv_format == "auto" else kv_format].key.bits / 8
 
 
 def check_room(model: ModelConfig, pool_bytes: int, context_tokens: int, *, element_bytes: float) -> None:
-    """vLLM starts only where one request of the whole context fits, and takes half a minute to say so.
+    """Refuse a pool without room for one request of the whole context, which vLLM refuses only after half a minute.
 
-    Raises BadSetting. `element_bytes`: at least so many; what this lets pass vLLM may still refuse.
+    Raises BadSetting. `element_bytes` is a lower bound, so vLLM may still refuse what passes here.
     """
     token_bytes = 2 * model.layers * model.kv_heads * model.head_size * element_bytes
     if (tokens := int(pool_bytes // token_bytes)) < context_tokens:

@@ -1,7 +1,7 @@
-"""Namespaces by name and policy alone, for a vLLM without a control plane, as the snapshot that would say the same.
+"""Snapshots from namespaces' names and policies, for a vLLM without a control plane.
 
-Pure. Keys and epochs are made here, so that nobody outside knows one: an engine that starts again has other keys, and
-an empty cache.
+Pure. Keys and epochs are created here, so they are unknown outside: an engine that restarts has other keys and an empty
+cache.
 """
 
 import base64
@@ -16,12 +16,12 @@ from engine_agent.cache.policy import POLICY_FIELDS, NamespacePolicy
 from engine_agent.contracts.protocol import Entry, Policy, Snapshot, policy_hash, snapshot_build
 from engine_agent.engine.errors import BadRequest
 
-LOCAL = "local"  # the organisation of them all; those of a control plane are numbers
+LOCAL = "local"  # the organisation of all of them; those of a control plane are numbers
 Namespaces = Mapping[str, Policy]
 
 
 def named_snapshot(held: Snapshot, wanted: Namespaces, *, kv_formats: Sequence[str]) -> Snapshot:
-    """All namespaces there are from now on. Those that stay keep key and epoch, and so their blocks.
+    """Return a snapshot with exactly these namespaces. Existing ones keep key and epoch, and so their blocks.
 
     Raises BadRequest, MalformedMessage.
     """
@@ -31,7 +31,7 @@ def named_snapshot(held: Snapshot, wanted: Namespaces, *, kv_formats: Sequence[s
 
 
 def purged_snapshot(held: Snapshot, names: Collection[str]) -> Snapshot:
-    """The same with a new epoch and key for these, or for all where none is named. Raises BadRequest."""
+    """Return the snapshot with a new epoch and key for these namespaces, or all if none is named. Raises BadRequest."""
     entries = {key.removeprefix("ns/"): entry for key, entry in held.entries.items() if key.startswith("ns/")}
     if any(entry["org"] != LOCAL for entry in entries.values()):
         raise BadRequest("namespaces", "came by a snapshot: there a purge is a snapshot with a higher epoch")
@@ -58,7 +58,7 @@ def _entry(held: Snapshot, name: str, policy: Policy) -> dict[str, Any]:
 
 
 def _policy(name: str, said: Policy, kv_formats: Sequence[str]) -> Policy:
-    """As a snapshot has it. Raises BadRequest."""
+    """Return the policy as in a snapshot. Raises BadRequest."""
     where = f"namespaces.{name[:80]}"
     if not isinstance(said, Mapping):
         raise BadRequest(where, "must be an object of policy fields, {} for the built-in ones")
@@ -72,7 +72,7 @@ def _policy(name: str, said: Policy, kv_formats: Sequence[str]) -> Policy:
     if told["kv_dtype"] not in kv_formats:
         served = ", ".join(kv_formats)
         raise BadRequest(f"{where}.kv_dtype", f"{told['kv_dtype']!r} is not served here, only {served}")
-    return {field: None if value == math.inf else value for field, value in told.items()}  # as JSON says "no bound"
+    return {field: None if value == math.inf else value for field, value in told.items()}  # null: no bound
 
 
 def _key() -> str:

@@ -1,7 +1,7 @@
-"""What vLLM's own processes are given. Imports vLLM when called.
+"""Hooks into vLLM's own processes. They import vLLM when called.
 
-`check` is the entry point that each of them calls where `luminet-vllm` is installed. `PolicyScheduler` calls `register`
-when it is made, in the process of each engine core, maybe more than once.
+`check` is the entry point that each process calls where `luminet-vllm` is installed. `PolicyScheduler` calls `register`
+when it is created, in the process of each engine core, perhaps more than once.
 """
 
 from typing import Any
@@ -10,12 +10,12 @@ from engine_agent.backends.vllm.versions import check_version, installed_version
 
 
 def check() -> None:
-    """vLLM starts with a version that was tested, or not at all. Raises UnknownVllm."""
+    """Let vLLM start only with a tested version. Raises UnknownVllm."""
     check_version(installed_version())
 
 
 def register() -> None:
-    """`EngineCore` gets the method `luminet`, which vLLM calls between two steps. Raises UnknownVllm."""
+    """Give `EngineCore` the method `luminet`, which vLLM calls between two steps. Raises UnknownVllm."""
     check()
     from vllm.v1.engine.core import EngineCore
 
@@ -23,7 +23,7 @@ def register() -> None:
 
 
 def _asked(self: Any, verb: str, arguments: Any) -> Any:
-    """Connected when first asked: the scheduler is made while vLLM's engine is half made."""
+    """Call `VllmCore`, created at the first call, because the scheduler is created before vLLM's engine is complete."""
     from engine_agent.backends.vllm.core import VllmCore
     from engine_agent.backends.vllm.scheduling import PolicyScheduling
 

@@ -1,4 +1,4 @@
-"""What a request asks of the sampler, in vLLM's words. Imports vLLM."""
+"""Convert a request's sampling parameters to vLLM's. Imports vLLM."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from engine_agent.engine.errors import BadRequest
 
 
 def vllm_params(asked: ours.SamplingParams, *, max_tokens: int, eos_ids: frozenset[int], extra: Any) -> SamplingParams:
-    """For one choice. Stop strings are ours to find, in our own text. Raises BadRequest for what vLLM does not do."""
+    """Return the parameters of one choice, without stop strings, which we match ourselves. Raises BadRequest."""
     if asked.beam is not None:
         raise BadRequest("use_beam_search", "beams are not computed by this engine")
     ends = sorted({*asked.stop_token_ids, *(() if asked.ignore_eos else eos_ids)})
@@ -27,7 +27,7 @@ def vllm_params(asked: ours.SamplingParams, *, max_tokens: int, eos_ids: frozens
             logit_bias=dict(asked.logit_bias) or None,
             seed=asked.seed,
             stop_token_ids=ends,
-            ignore_eos=True,  # what ends an answer is among the tokens above
+            ignore_eos=True,  # the tokens above include all end tokens
             logprobs=asked.logprobs,
             output_kind=RequestOutputKind.DELTA,
             extra_args=extra,

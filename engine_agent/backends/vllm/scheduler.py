@@ -1,7 +1,7 @@
 """vLLM's schedulers under our policies: `--scheduler-cls engine_agent.backends.vllm.scheduler.PolicyScheduler`, and
 `PolicyAsyncScheduler` where vLLM schedules ahead of the GPU. Imports vLLM.
 
-Each is made in the process of an engine core, which from then on answers us too (`plugin.py`).
+Each is created in the process of an engine core, which from then on also answers our calls (`plugin.py`).
 """
 
 from typing import Any
@@ -19,4 +19,4 @@ class PolicyScheduler(PolicyScheduling):
 
 
 class PolicyAsyncScheduler(PolicyScheduler, AsyncScheduler):  # type: ignore[misc]
-    """For where vLLM schedules a step before it knows the tokens of the one before."""
+    """For a vLLM that schedules a step before it knows the tokens of the previous one."""

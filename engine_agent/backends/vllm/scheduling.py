@@ -1,7 +1,7 @@
-"""How a scheduler of vLLM's obeys our policies; `scheduler` has the classes that vLLM starts with. Imports vLLM.
+"""Policies in vLLM's scheduler; `scheduler` has the classes that vLLM starts with. Imports vLLM.
 
-What a step computes stays vLLM's decision. Who is admitted, with which blocks, and who gives way is decided by the code
-that decides it for our own engine.
+vLLM still decides what a step computes. The same code as in our own engine decides which requests are admitted, with
+which blocks, and which are preempted.
 """
 
 import time
@@ -29,16 +29,16 @@ from engine_agent.engine.errors import BadRequest, RequestError
 from engine_agent.engine.outputs import Admission
 from engine_agent.engine.victims import Holder, victim
 
-LAST = 2**40  # behind every priority there is: what is nobody's request
+LAST = 2**40  # after every priority: for the engine's own requests
 Tell = Callable[[int, list[EngineCoreOutput]], None]
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of a request beside vLLM's own record of it."""
+    """Our data about a request, in addition to vLLM's own."""
 
     asked: Asked
-    since: float  # of the manager's clock
+    since: float  # by the manager's clock
     admission: Admission | None = None
     held_since: float = 0.0
 
@@ -67,7 +67,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         )
         self.tell: Tell = self._keep
         self.on_step: Callable[[], None] = lambda: None
-        self.on_scheduled: Callable[[], None] = lambda: None  # before anybody computes
+        self.on_scheduled: Callable[[], None] = lambda: None  # before the computation
         self.on_admitted: Callable[[Request, Admission], None] = lambda request, admission: None
         self.on_refused: Callable[[Request, RequestError], None] = lambda request, error: None
         self.on_finished: Callable[[Request], None] = lambda request: None
@@ -86,7 +86,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         if self.dcp_world_size > 1:
             raise UnsupportedModel("decode context parallelism was not tested under policies: leave it out")
 
-    # vLLM's own, with what is ours before or after
+    # vLLM's methods with our additions
 
     def add_request(self, request: Request) -> None:
         super().add_request(request)
@@ -101,7 +101,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         return output
 
     def get_num_unfinished_requests(self) -> int:
-        """With those that end between this step and the next, or vLLM would take no next one to tell them."""
+        """Return the count including requests that end between two steps, so that vLLM runs a step to report them."""
         return int(super().get_num_unfinished_requests()) + len(self._ends)
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
@@ -120,22 +120,22 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super()._preempt_request(request, *args, **kwargs)
         self._known[request.request_id].held_since = self.governor.manager.cache.now()
-        is_cut = any(request is one for one, _, _ in self._ends)  # its blocks go this way, and it never comes back
+        is_cut = any(request is one for one, _, _ in self._ends)  # its blocks are freed this way, and it never returns
         self.preemptions += not is_cut
 
     def namespace_of(self, request: Request) -> str:
         known = self._known.get(request.request_id)
         return known.asked.namespace if known else ""
 
-    # Who is admitted
+    # Admission
 
     def _enter(self, request: Request) -> Sequence | None:
-        """Into its namespace's line."""
+        """Put a request into its namespace's line."""
         governor, request_id = self.governor, request.request_id
         try:
             known = self._known.get(request_id) or self._remember(request)
             sequence = self._sequence(known.asked, request)
-            request.cache_salt = sequence.chain.root.hex()  # whatever it said: keyed, by namespace and epoch
+            request.cache_salt = sequence.chain.root.hex()  # replaces any value: keyed, by namespace and epoch
             is_customer = known.asked.kind in ("customer", "sibling")
             left = known.asked.room_for_tokens - request.num_output_tokens if not request.num_preemptions else 0
             governor.room.submit(
@@ -166,7 +166,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         return self.governor.sequence(asked, request.all_token_ids[:], apart=apart, is_private=is_private)
 
     def _admit(self, request: Request, sequence: Sequence, answer: Admitted) -> None:
-        """Its counts are fixed here, and told before anything of it is computed."""
+        """Fix the request's counts and report them before anything of it is computed."""
         self.kv_cache_manager.sequences[request.request_id] = sequence
         known = self._known[request.request_id]
         if known.admission is not None:
@@ -180,7 +180,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
             self.tell(request.client_index, [EngineCoreOutput(request.request_id, [], kv_transfer_params=said)])
 
     def _refuse(self, request: Request, problem: CacheError | RequestError) -> None:
-        """Whoever said something already ends with that where there is no room for more."""
+        """Refuse a request. If it has output and there is no room for more, end it normally."""
         if request.num_output_tokens and isinstance(problem, NeverFits):
             self._cut(request)
             return
@@ -196,11 +196,13 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         is_bounded = self._known[request.request_id].asked.room_for_tokens > 0
         return refusal(problem, prompt_tokens=request.num_prompt_tokens, is_bounded=is_bounded)
 
-    # Who gives way
+    # Preemption
 
     def _make_room(self, request: Request, deferred: Deferred) -> None:
-        """vLLM takes blocks from the last of its list; of those it has not come to in this step, the one that has to
-        give way stands there afterwards. Whoever is alone, or could never return, ends where it is.
+        """Move the request to preempt to the end of vLLM's list, from where vLLM takes blocks.
+
+        Only requests that this step has not reached are eligible. If this one is chosen and runs alone, or could never
+        return, it ends.
         """
         place = self.running.index(request)
         holders = {one.request_id: self._holder(one) for one in self.running[place:]}
@@ -218,7 +220,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         self._put_last(chosen)
 
     def _cut_in_step(self, request: Request) -> None:
-        """It gives its own blocks back, and nobody else's are taken for it."""
+        """End the request and free its own blocks; no other is preempted for it."""
         self._cut(request)
         if request in self.running:
             self._put_last(request)
@@ -242,12 +244,12 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         )
 
     def _can_return(self, request: Request) -> bool:
-        """Whether it could ever have again what it needs by now."""
+        """Return whether the blocks that a request needs by now could ever be available again."""
         owner = self.kv_cache_manager.sequences[request.request_id].owner
         return can_return(self.governor.manager, owner, self._bytes(self._blocks(request)))
 
     def _may_return(self, request: Request) -> bool:
-        """Whether it would not at once take the blocks that those who run need next."""
+        """Return whether a returning request would leave running ones the blocks they need next."""
         manager, known = self.governor.manager, self._known[request.request_id]
         if not self.running or manager.cache.now() - known.held_since >= PATIENCE_SECONDS:
             return True
@@ -259,7 +261,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         return may_return(manager, manager.cache.namespace(namespace), need_bytes, runs_own=runs_own)
 
     def _blocks(self, request: Request) -> int:
-        """What it takes with everything it has generated, and the next token."""
+        """Return how many blocks a request needs for all its tokens and the next one."""
         return -(-(int(request.num_tokens) + 1) // self.governor.manager.cache.block_tokens)
 
     def _bytes(self, blocks: int) -> int:
@@ -270,7 +272,7 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         self._ends.append((request, RequestStatus.FINISHED_LENGTH_CAPPED, output))
 
     def _end(self) -> None:
-        """Those who cannot go on: between two steps, when nothing of them is being computed."""
+        """End requests that cannot continue, between two steps, when they are not being computed."""
         ends, self._ends = self._ends, []
         for request, status, output in ends:
             if self.finish_requests(request.request_id, status):

@@ -1,6 +1,6 @@
-"""Whether vLLM's attention computes the format it was started with: its layer, cache and kernels against plain torch.
+"""Test whether vLLM's attention computes its format: its layer, cache and kernels against plain torch.
 
-Some of vLLM's builds take formats that they do not compute, and answer nonsense without an error. Imports torch.
+Some vLLM builds accept formats that they do not compute, and return garbage without an error. Imports torch.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from engine_agent.backends.vllm.formats import VLLM_FORMATS
 from engine_agent.engine.errors import EngineFailed
 
 TOKENS = 80  # of the prompt: ends within a block of 32 and of 64
-PROBED = TOKENS + 1  # so many are written
+PROBED = TOKENS + 1  # number of tokens written
 SEED = 11
-# By what is computed, how far attention may be off, as a share of the reference's length. A format is off by what it
-# rounds (on the CPU build bf16 by 0.2 %, E4M3 by 7 %, E5M2 by 14 %), nonsense by about 100 %.
+# The largest error of attention by computed format, relative to the reference's length. A format is off by its rounding
+# (on the CPU build bf16 by 0.2 %, E4M3 by 7 %, E5M2 by 14 %), garbage by about 100 %.
 LIMITS = {"fp16": 0.03, "fp32": 0.01} | {name: one.most_error for name, one in VLLM_FORMATS.items()}
 
 
@@ -33,7 +33,7 @@ def limit_of(kv_format: str) -> float:
 
 
 def check_attention(kv_format: str, error: float) -> None:
-    """Raises EngineFailed, in words for an operator."""
+    """Raise EngineFailed, with a message for an operator, if the error is too large."""
     limit = limit_of(kv_format)
     if not error <= limit:
         said = f"{kv_format}: this vLLM's attention is off by {error:.0%}, and rounding explains {limit:.0%} at most"
@@ -43,7 +43,7 @@ def check_attention(kv_format: str, error: float) -> None:
 
 
 def attention_error(layer: Any, builder: Any, cache: Tensor, *, block_tokens: int, dtype: torch.dtype) -> float:
-    """Of a prompt and of one token after it. Writes to the cache's first blocks, which nobody may have."""
+    """Return the error for a prompt and one token after it. Overwrites the cache's first blocks, which must be free."""
     impl = layer.impl
     shape = Shape(impl.num_heads, impl.num_kv_heads, impl.head_size, impl.scale)
     device = cache.device
@@ -66,7 +66,7 @@ def attention_error(layer: Any, builder: Any, cache: Tensor, *, block_tokens: in
 
 
 def reference(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Causal attention in float32; several heads of the query share one of the keys."""
+    """Return causal attention in float32; several query heads share one key head."""
     groups = query.shape[1] // key.shape[1]
     keys, values = (one.float().repeat_interleave(groups, dim=1) for one in (key, value))
     scores = torch.einsum("qhd,khd->hqk", query.float(), keys) * scale
@@ -76,8 +76,10 @@ def reference(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor
 
 
 def _asked(begin: int, end: int, block_tokens: int, device: torch.device) -> Any:
-    """One request whose tokens up to `begin` are cached, as vLLM's runner describes it. Its blocks are the cache's
-    first after the one that vLLM keeps empty."""
+    """Return vLLM's metadata for one request whose tokens up to `begin` are cached.
+
+    Its blocks are the cache's first after vLLM's null block.
+    """
     from vllm.v1.attention.backend import CommonAttentionMetadata
 
     def whole(*numbers: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What crosses from vLLM's engine process to ours, as msgpack's plain types: events, loads, and errors by name.
+"""Messages between vLLM's engine process and ours, as msgpack's plain types: events, loads, and errors by name.
 
 Standard library only.
 """
@@ -60,7 +60,7 @@ def load_packed(load: Load) -> Any:
 
 
 def error_packed(error: Exception) -> list[Any] | None:
-    """None: one that nobody raises on purpose."""
+    """Return the error by name, or None if it is unexpected."""
     match error:
         case RejectedSnapshot():
             return ["RejectedSnapshot", error.entry, error.problem]

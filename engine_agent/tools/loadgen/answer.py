@@ -1,4 +1,4 @@
-"""An answer while it comes in: its headers, its pieces and when they came, its usage."""
+"""A streamed answer: its headers, its pieces and their times, its usage."""
 
 import json
 import time
@@ -51,7 +51,7 @@ class Answer:
         self._last = now
 
     def fail(self, kind: str, detail: str = "") -> None:
-        """The first failure counts: what follows is its consequence."""
+        """Record a failure. Only the first counts, because later ones follow from it."""
         if self._error is None:
             self._error, self._detail = kind, shown(detail)
 
@@ -78,7 +78,7 @@ class Answer:
 
 
 def _says_something(choice: Mapping[str, Any]) -> bool:
-    """Not the role, which some servers send before there is a token. A token's text may be empty: half a character."""
+    """Return whether a choice has a token. Some servers send the role first. A token's text may be empty."""
     delta = choice.get("delta")
     if delta is None:
         return True
@@ -86,6 +86,6 @@ def _says_something(choice: Mapping[str, Any]) -> bool:
 
 
 def shown(text: str) -> str:
-    """In one line, not too long."""
+    """Return the text in one line, shortened."""
     said = " ".join(text.split())
     return said if len(said) <= SHOWN_CHARACTERS else f"{said[:SHOWN_CHARACTERS]}…"

@@ -1,4 +1,4 @@
-"""One question over HTTP. It streams, so that every piece of its answer has a time."""
+"""Send one request over HTTP. It streams, so that every piece of its answer has a time."""
 
 import asyncio
 import json
@@ -14,13 +14,13 @@ from engine_agent.tools.loadgen.server import Server
 from engine_agent.tools.loadgen.sse import EventReader
 from engine_agent.tools.loadgen.workloads import Asked
 
-SENT_AT_ONCE = 8192  # connections; what comes on top waits in here, and that it does is part of its time
+SENT_AT_ONCE = 8192  # connections; further requests wait here, and that wait is part of their time
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @asynccontextmanager
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    """A new connection for each question: one that idles may be closed by the server just as it is used."""
+    """Yield a session with a new connection for each request, because a server may close an idle one at any time."""
     connector = aiohttp.TCPConnector(limit=SENT_AT_ONCE, force_close=True)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as opened:
         yield opened
@@ -29,8 +29,9 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 async def ask(
     opened: aiohttp.ClientSession, server: Server, asked: Asked, *, began: float | None = None, due: float | None = None
 ) -> Outcome:
-    """What became of it; never an exception for what a server does. `began` is the run's beginning, `due` when this
-    one should be sent, both by `time.perf_counter`.
+    """Return the outcome of a request; errors of the server never raise.
+
+    `began` is the start of the run, `due` the planned time of this request, both by `time.perf_counter`.
     """
     body = json.dumps(server.body(asked)).encode()
     now = time.perf_counter()
@@ -59,7 +60,7 @@ async def _listen(opened: aiohttp.ClientSession, server: Server, body: bytes, an
 
 
 def refusal(status: int, body: bytes) -> tuple[str, str]:
-    """The status with the error's code, so that kinds can be counted; and what it says of itself."""
+    """Return the kind of error, status with code, for counts, and the error's message."""
     try:
         error = json.loads(body)["error"]
         code, said = error.get("code") or error.get("type"), str(error.get("message"))
@@ -69,7 +70,7 @@ def refusal(status: int, body: bytes) -> tuple[str, str]:
 
 
 def failure(problem: BaseException) -> tuple[str, str]:
-    """Its kind, and what there is to say about it."""
+    """Return the kind of error, and its details."""
     if isinstance(problem, TimeoutError):
         return "no answer in time", ""
     if isinstance(problem, aiohttp.ClientConnectorError):

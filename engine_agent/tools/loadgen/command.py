@@ -1,4 +1,4 @@
-"""`luminet bench`: builds the workload, sends it, and prints what came of it."""
+"""`luminet bench`: build the workload, send it, and print the results."""
 
 import argparse
 import asyncio
@@ -59,7 +59,7 @@ def _server(options: argparse.Namespace) -> Server:
 
 
 def workload_of(options: argparse.Namespace) -> list[Asked]:
-    """What the options ask for, with its times. Raises ToolError, OSError."""
+    """Return the workload of the options, with its times. Raises ToolError, OSError."""
     vocabulary = Vocabulary(*options.vocabulary)
     if (options.dataset == "trace") != (options.trace is not None):
         raise ToolError("--trace", "goes with --dataset trace, and --dataset trace with it")
@@ -102,7 +102,7 @@ def _trace(options: argparse.Namespace, vocabulary: Vocabulary) -> list[Asked]:
 
 
 def _warmup(options: argparse.Namespace, vocabulary: Vocabulary) -> list[Asked]:
-    """Of the run's lengths, and like none of its prompts: nothing it leaves behind can be hit."""
+    """Return prompts of the run's lengths that share no beginning with its prompts, so nothing of them can be hit."""
     return [
         Asked(vocabulary.draw(options.input_tokens, WARMUP_SEED, os.getpid(), number), options.output_tokens)
         for number in range(options.warmup)
@@ -130,7 +130,7 @@ def _say(options: argparse.Namespace, server: Server, outcomes: Sequence[Outcome
 
 
 def asked(options: argparse.Namespace) -> dict[str, Any]:
-    """The options that decide the figures. Not the key."""
+    """Return the options that affect the figures, without the key."""
     names = (
         "dataset", "requests", "input_tokens", "output_tokens", "prefix_tokens", "prefixes", "trace", "trace_scale",
         "longest", "seed", "warmup", "rate", "burstiness", "concurrency", "speed",

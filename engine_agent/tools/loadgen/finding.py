@@ -1,4 +1,4 @@
-"""What a server serves and which kind of question it takes, found out by asking it."""
+"""Find out by requests which model a server serves and which form of requests it accepts."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ SECONDS = 30.0
 
 
 async def find_server(opened: aiohttp.ClientSession, server: Server, *, wants: str, vocabulary: Vocabulary) -> Server:
-    """The same with the model it serves and a form that it takes. `wants` is auto, ids, text or chat.
+    """Return the server with its model and a form it accepts. `wants` is auto, ids, text or chat.
 
     Raises ToolError.
     """
@@ -35,7 +35,7 @@ async def find_server(opened: aiohttp.ClientSession, server: Server, *, wants: s
 
 
 def _forms(wants: str) -> list[Form]:
-    """Most exact first: with token ids the lengths are what was asked for, and without an end they stay so."""
+    """Return forms, most exact first: with token ids the lengths are exact, and without an end token they stay so."""
     ids = [Form(ignores_eos=ignores) for ignores in (True, False)]
     text = [replace(form, takes_ids=False) for form in ids]
     chat = [replace(form, is_chat=True) for form in text]

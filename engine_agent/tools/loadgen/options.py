@@ -1,4 +1,4 @@
-"""The options of `luminet bench`, and each as a value."""
+"""The options of `luminet bench` and the parsers of their values."""
 
 import argparse
 import json
@@ -85,7 +85,7 @@ def url_read(text: str) -> str:
 
 
 def header_read(text: str) -> tuple[str, str]:
-    """`x-luminet-namespace: support`"""
+    """Parse a header such as `x-luminet-namespace: support`."""
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not text.isprintable():
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no header such as x-luminet-namespace:support")
@@ -93,7 +93,7 @@ def header_read(text: str) -> tuple[str, str]:
 
 
 def object_read(text: str) -> dict[str, Any]:
-    """`{"kv_cache_dtype": "int4"}`"""
+    """Parse a JSON object such as `{"kv_cache_dtype": "int4"}`."""
     try:
         found = json.loads(text)
     except ValueError as problem:
@@ -104,7 +104,7 @@ def object_read(text: str) -> dict[str, Any]:
 
 
 def rate_read(text: str) -> float:
-    """`2.5`, `inf`."""
+    """Parse a rate such as `2.5` or `inf`."""
     found = float_read(text)
     if not found > 0:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no rate above 0")
@@ -112,7 +112,7 @@ def rate_read(text: str) -> float:
 
 
 def range_read(text: str) -> tuple[int, int]:
-    """`100:999`"""
+    """Parse a range such as `100:999`."""
     first, colon, last = text.partition(":")
     if not colon or not first.isdecimal() or not last.isdecimal() or not int(first) < int(last) <= MOST:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no range such as 100:999")

@@ -1,4 +1,4 @@
-"""A run as people read it, and as JSON for programs."""
+"""Report a run as text for people and as JSON for programs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -16,7 +16,7 @@ def headline(server: Server, what: str) -> str:
 
 
 def table(summary: Summary, *, is_colourful: bool = False) -> str:
-    """Counts and throughput, then times with their percentiles, then what went wrong."""
+    """Return counts and throughput, then times with their percentiles, then errors."""
     lines = [_counts(summary), *_cache(summary), ""]
     heads = ["", "n", "mean", *(f"P{percent}" for percent in PERCENTILES), "most"]
     body = [_cells(name, spread) for name, spread in _times(summary).items() if spread]
@@ -28,7 +28,7 @@ def table(summary: Summary, *, is_colourful: bool = False) -> str:
 def document(
     server: Server, asked: Mapping[str, Any], summary: Summary, outcomes: Sequence[Outcome] = ()
 ) -> dict[str, Any]:
-    """`asked` is the options of the run; with `outcomes`, each of them too."""
+    """Return the results as JSON. `asked` contains the options of the run; `outcomes` are added if given."""
     found: dict[str, Any] = {
         "url": server.url,
         "model": server.model,

@@ -1,4 +1,4 @@
-"""Sends a workload: at moments fixed beforehand, or so many at a time."""
+"""Send a workload: at fixed moments, or a fixed number at a time."""
 
 import asyncio
 import time
@@ -12,11 +12,11 @@ from engine_agent.tools.loadgen.outcome import Outcome
 from engine_agent.tools.loadgen.server import Server
 from engine_agent.tools.loadgen.workloads import Asked
 
-OnAnswer = Callable[[int], None]  # how many are answered
+OnAnswer = Callable[[int], None]  # called with the number of answered requests
 
 
 def nobody_counts(answered: int) -> None:
-    """The progress of a run nobody watches."""
+    """Ignore the progress."""
 
 
 async def send_at(
@@ -27,7 +27,7 @@ async def send_at(
     speed: float = 1.0,
     on_answer: OnAnswer = nobody_counts,
 ) -> list[Outcome]:
-    """Each at its own `at_seconds`, `speed` times as fast, whatever has been answered by then."""
+    """Send each request at its `at_seconds`, `speed` times as fast, whether or not earlier ones are answered."""
     began = time.perf_counter()
     count = _Count(on_answer)
 
@@ -47,7 +47,7 @@ async def send_together(
     concurrency: int,
     on_answer: OnAnswer = nobody_counts,
 ) -> list[Outcome]:
-    """`concurrency` at a time: the next goes when one is answered. In the workload's order."""
+    """Send `concurrency` requests at a time, the next after each answer. Outcomes are in the workload's order."""
     began = time.perf_counter()
     count = _Count(on_answer)
     left = iter(enumerate(workload))
@@ -62,7 +62,7 @@ async def send_together(
 
 
 def timed(workload: Sequence[Asked], moments: Sequence[float]) -> list[Asked]:
-    """The same requests at these moments."""
+    """Return the same requests at these moments."""
     return [replace(asked, at_seconds=at) for asked, at in zip(workload, moments, strict=True)]
 
 

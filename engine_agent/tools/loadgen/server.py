@@ -1,4 +1,4 @@
-"""A server to ask, and how it takes questions."""
+"""A server under test, and the form of requests it accepts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,17 +10,17 @@ from engine_agent.tools.loadgen.workloads import Asked, as_text
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How this server takes a question. `find_server` tries what it understands."""
+    """A form of requests. `find_server` finds one that the server accepts."""
 
     is_chat: bool = False
     takes_ids: bool = True
     ignores_eos: bool = True
-    tokens_per_word: float = 1.0  # where it takes text
+    tokens_per_word: float = 1.0  # if it takes text
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where, and what every question to it says."""
+    """A server's address and the fields of every request to it."""
 
     url: str  # …/v1
     model: str
@@ -50,7 +50,7 @@ class Server:
 
 
 def checked_url(text: str) -> str:
-    """`http://host:port/v1`, with or without the slash at its end. Raises ValueError."""
+    """Return an address such as `http://host:port/v1`, without a final slash. Raises ValueError."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError(f"{text[:100]!r} is no address such as http://127.0.0.1:8101/v1")

@@ -1,17 +1,17 @@
-"""Server-sent events, as far as OpenAI's streams use them: the data of each, as soon as its last byte is here."""
+"""Parse server-sent events as OpenAI's streams use them: return the data of each as soon as its last byte arrives."""
 
 LONGEST_EVENT = 16 * 2**20
 
 
 class EventReader:
-    """Takes bytes as they come and gives back what is whole. Lines may end as the standard allows."""
+    """Takes bytes as they come and returns complete events. Lines may end in any way that the standard allows."""
 
     def __init__(self) -> None:
         self._line = b""
         self._data: list[bytes] = []
 
     def push(self, more: bytes) -> list[str]:
-        """The data of the events that ended within `more`. Raises ValueError where one grows beyond all bounds."""
+        """Return the data of the events that end within `more`. Raises ValueError for an event that is too long."""
         self._line += more
         *lines, self._line = self._line.split(b"\n")
         if len(self._line) + sum(map(len, self._data)) > LONGEST_EVENT:
@@ -19,7 +19,7 @@ class EventReader:
         return [event for line in lines if (event := self._take(line.removesuffix(b"\r"))) is not None]
 
     def _take(self, line: bytes) -> str | None:
-        """An empty line ends an event; comments and other fields are of no interest."""
+        """Process a line: an empty one ends an event; comments and other fields are ignored."""
         if line.startswith(b"data:"):
             self._data.append(line.removeprefix(b"data:").removeprefix(b" "))
         if line or not self._data:

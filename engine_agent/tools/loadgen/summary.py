@@ -1,4 +1,4 @@
-"""What many outcomes come to: percentiles, throughput, tokens from cache, errors by kind."""
+"""Summarise outcomes: percentiles, throughput, tokens from cache, errors by kind."""
 
 import math
 from collections import Counter
@@ -12,7 +12,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of so many values; in the unit they had."""
+    """Statistics of `n` values, in their unit."""
 
     n: int
     mean: float
@@ -23,17 +23,20 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`seconds` is from the first request to the last answer. Throughput counts answered requests alone."""
+    """The results of a run.
+
+    `seconds` is from the first request to the last answer. Throughput counts answered requests only.
+    """
 
     requests: int
     answered: int
     seconds: float
     prompt_tokens: int
     output_tokens: int
-    cached_tokens: int | None  # None: the server does not say
+    cached_tokens: int | None  # None: not reported
     contradictions: int  # answers whose header and usage differ
     errors: dict[str, int]
-    examples: dict[str, str]  # of each kind of error, one that was said
+    examples: dict[str, str]  # one message for each kind of error
     miss_reasons: dict[str, int]
     ttft: Spread | None
     tpot: Spread | None
@@ -86,7 +89,7 @@ def summary_of(outcomes: Sequence[Outcome]) -> Summary:
 
 
 def spread_of(values: Iterable[float | None]) -> Spread | None:
-    """Of those that are there; None where none is."""
+    """Return statistics of the values that are not None, or None without any."""
     ordered = sorted(value for value in values if value is not None)
     if not ordered:
         return None
@@ -95,7 +98,7 @@ def spread_of(values: Iterable[float | None]) -> Spread | None:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """By linear interpolation between closest ranks, numpy's default."""
+    """Return a quantile by linear interpolation between closest ranks, numpy's default."""
     position = share * (len(ordered) - 1)
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)

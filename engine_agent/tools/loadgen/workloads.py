@@ -1,6 +1,7 @@
-"""What is asked: prompts of known length, and what they share. Token ids, which a server that takes text gets as words.
+"""Workloads: prompts of known length with known common parts, as token ids. A server that takes text gets them as
+words.
 
-The same seed makes the same prompts, whoever they are sent to.
+The same seed makes the same prompts for every server.
 """
 
 import random
@@ -15,7 +16,7 @@ SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "a
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request before it is sent. `at_seconds` is None where the answers before it decide when it goes."""
+    """One request before it is sent. `at_seconds` is None where earlier answers decide when it is sent."""
 
     tokens: tuple[int, ...]
     output_tokens: int
@@ -23,13 +24,13 @@ class Asked:
 
 
 class Vocabulary:
-    """Tokens to make prompts of, by chance but repeatably."""
+    """Generates tokens for prompts, pseudo-random and repeatable."""
 
     def __init__(self, first: int = FIRST_TOKEN, last: int = LAST_TOKEN) -> None:
         self.first, self.last = first, last
 
     def draw(self, count: int, *seed: object) -> tuple[int, ...]:
-        """Equal seeds give equal tokens, and of two lengths the shorter is the longer one's beginning."""
+        """Return tokens that depend on the seed only; a shorter result is the beginning of a longer one."""
         random_ = random.Random(":".join(str(one) for one in seed))
         return tuple(random_.choices(range(self.first, self.last + 1), k=count))
 
@@ -37,7 +38,7 @@ class Vocabulary:
 def random_prompts(
     count: int, *, input_tokens: int, output_tokens: int, vocabulary: Vocabulary, seed: int = 0
 ) -> list[Asked]:
-    """Nothing in common but chance."""
+    """Return prompts without common parts, except by chance."""
     return [Asked(vocabulary.draw(input_tokens, seed, "random", number), output_tokens) for number in range(count)]
 
 
@@ -51,8 +52,9 @@ def shared_prefix_prompts(
     vocabulary: Vocabulary,
     seed: int = 0,
 ) -> list[Asked]:
-    """Each begins with one of `prefixes` beginnings, all equally often in a random order, and ends with a tail of
-    `input_tokens` that is its own.
+    """Return prompts that begin with one of `prefixes` prefixes, in equal numbers and random order.
+
+    Each ends with its own tail of `input_tokens`.
     """
     heads = [vocabulary.draw(prefix_tokens, seed, "prefix", number) for number in range(prefixes)]
     order = [number % prefixes for number in range(count)]
@@ -71,8 +73,9 @@ def trace_prompts(
     vocabulary: Vocabulary,
     seed: int = 0,
 ) -> list[Asked]:
-    """What the trace's requests share, these share: equal hash ids are equal blocks. `scale` shortens every block and
-    every answer alike, for a model whose context is shorter than the trace's.
+    """Return prompts that share the same parts as the trace's requests: equal hash ids are equal blocks.
+
+    `scale` shortens every block and every answer, for a model with a shorter context than the trace's.
     """
     long = max(1, round(block_tokens * scale))
     began = requests[0].at_seconds if requests else 0.0
@@ -87,13 +90,13 @@ def trace_prompts(
 
 
 def as_text(tokens: Sequence[int], tokens_per_word: float) -> str:
-    """Words for about as many tokens as there are ids. Equal beginnings stay equal beginnings."""
+    """Return words for about as many tokens as there are ids. Equal beginnings give equal text."""
     count = max(1, round(len(tokens) / tokens_per_word))
     return " ".join(word(tokens[min(int(index * tokens_per_word), len(tokens) - 1)]) for index in range(count))
 
 
 def word(token: int) -> str:
-    """Two syllables or more, different for different tokens."""
+    """Return a word of two syllables or more, different for different tokens."""
     found = ""
     while token or len(found) < 4:
         token, syllable = divmod(token, len(SYLLABLES))

@@ -1,9 +1,9 @@
-"""What a quality run found, as a file that other programs believe or refuse. Standard library only.
+"""The result of a quality run, as a file that other programs accept or refuse. Standard library only.
 
-`quality-BACKEND.json` lies beside the model. It says of one model revision on one backend what each KV format with each
-scale set costs, and whether that passes. Before a dtype may reach traffic, whoever decides loads it with the revision
-and the backend it is about to serve; another model's file, another backend's, an older schema or one that was changed
-by hand is refused by name.
+`quality-BACKEND.json` is stored next to the model. For one model revision on one backend, it contains the quality loss
+of each KV format with each scale set, and whether that passes. Before a dtype may serve traffic, the deciding program
+loads the file with its revision and backend. A file of another model or backend, with an older schema or changed by
+hand is refused by name.
 """
 
 import json
@@ -26,8 +26,11 @@ VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One reading against its reference. Shares are of 1, divergences are in nats, `low` and `high` 95 % intervals. By
-    token where a name does not say byte."""
+    """One reading compared with its reference.
+
+    Shares are fractions of 1, divergences are in nats, `low` and `high` are 95 % intervals. Per token, unless a name
+    says byte.
+    """
 
     perplexity: float
     delta_percent: float
@@ -36,7 +39,7 @@ class Figures:
     divergence: float
     divergence_low: float
     divergence_high: float
-    byte_delta_percent: float  # what the same loss is by byte of text: whatever the tokenizer, it compares
+    byte_delta_percent: float  # the same loss per byte of text, comparable between tokenizers
     byte_delta_percent_low: float
     byte_delta_percent_high: float
     byte_divergence: float
@@ -57,12 +60,12 @@ class Measurement:
     scale_set: str  # its digest; "" for neutral scales
     reference: str
     token_bytes: int  # over all layers
-    axes: dict[str, Figures]  # "plain", and what was done to keys
-    needle: dict[str, float]  # by the cosine between near-duplicates: the share found
+    axes: dict[str, Figures]  # "plain", and the changes of keys
+    needle: dict[str, float]  # by the cosine between near-duplicates: the retrieved share
     hit_equals_miss: bool
     verdict: Verdict
     findings: tuple[str, ...]  # every figure with its bound
-    shortcomings: tuple[str, ...]  # those of them that did not pass
+    shortcomings: tuple[str, ...]  # the findings that did not pass
 
     @property
     def is_calibrated(self) -> bool:
@@ -80,51 +83,56 @@ class Artefact:
     window_tokens: int
     calibration_tokens: int
     bytes_per_token: float
-    is_quick: bool  # too little text to decide by
+    is_quick: bool  # too little text for a decision
     is_control_rejected: bool
     seconds: float
     measurements: tuple[Measurement, ...]
 
     def of(self, kv_format: str, scale_set: str = "") -> Measurement | None:
-        """What was found for what is about to be served."""
+        """Return the measurement of a format and scale set, or None."""
         matching = (one for one in self.measurements if (one.kv_format, one.scale_set) == (kv_format, scale_set))
         return next(matching, None)
 
     def may_serve(self, kv_format: str, scale_set: str = "") -> bool:
-        """Whether this run is reason enough to let a format reach traffic."""
+        """Return whether this run allows a format to serve traffic."""
         found = self.of(kv_format, scale_set)
         is_sound = self.is_control_rejected and self.is_floor_passed and not self.is_quick
         return is_sound and found is not None and found.verdict == "passed"
 
     @property
     def is_floor_passed(self) -> bool:
-        """Whether fp32 and bf16 passed. Other formats are compared with bf16 through the same pages: what is wrong with
-        all of them alike shows there alone."""
+        """Return whether fp32 and bf16 passed.
+
+        Other formats are compared with bf16 through the same pages, so only these two reveal an error that affects all
+        formats alike.
+        """
         floor = [self.of(name) for name in FLOOR]
         return all(one is not None and one.verdict == "passed" for one in floor)
 
 
 def file_name(backend: str) -> str:
-    """One for each backend: what a CPU computes says nothing of a GPU's kernels."""
+    """Return the file's name, one for each backend: results on a CPU say nothing about a GPU's kernels."""
     return f"quality-{backend}.json"
 
 
 def document(artefact: Artefact) -> dict[str, Any]:
-    """As JSON has it, with a digest over everything else."""
+    """Return the artefact as JSON, with a digest over everything else."""
     content = {"schema": SCHEMA, **asdict(artefact)}
     content["measurements"] = [{**one, **{name: list(one[name]) for name in TEXTS}} for one in content["measurements"]]
     return {**content, "digest": _digest(content)}
 
 
 def save_artefact(artefact: Artefact, folder: Path) -> Path:
-    """Raises OSError."""
+    """Write the artefact next to the model and return its path. Raises OSError."""
     path = folder / file_name(artefact.backend)
     write_atomically(path, (json.dumps(document(artefact), indent=1, allow_nan=False) + "\n").encode())
     return path
 
 
 def load_artefact(folder: Path, *, backend: str, model_revision: str | None = None) -> Artefact:
-    """Raises ToolError for what was changed, is no artefact, or is of another backend or revision; OSError."""
+    """Return the artefact. Raises OSError, or ToolError if it was changed, is invalid, or is another backend's or
+    model's.
+    """
     path = folder / file_name(backend)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -150,7 +158,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 class _Reader:
-    """Builds dataclasses of JSON; every complaint names the file and the field."""
+    """Builds dataclasses from JSON; every error names the file and the field."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -179,7 +187,7 @@ class _Reader:
         return tuple(self._kept(where, one, str) for one in self._kept(where, content, list))
 
     def _fields(self, where: str, content: object, kind: type[Artefact | Measurement | Figures]) -> dict[str, Any]:
-        """Exactly the fields of `kind`; plain ones of the right type."""
+        """Return exactly the fields of `kind`, with simple ones checked for their type."""
         given = self._kept(where, content, dict)
         prefix = f"{where}." if where else ""
         for one in fields(kind):

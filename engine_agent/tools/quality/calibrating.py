@@ -1,4 +1,4 @@
-"""`luminet calibrate MODEL_FOLDER TEXT_FILE`: find a model's static scales and key means, and save them beside it."""
+"""`luminet calibrate MODEL_FOLDER TEXT_FILE`: find a model's static scales and key means, and store them next to it."""
 
 import argparse
 import json
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def sequences_of(tokens: Tokens, documents: Sequence[str], *, length: int, most: int) -> Tensor:
-    """Windows of one length, [windows, length], of documents one behind the other. The rest of the last is left out."""
+    """Return windows of one length, [windows, length], of the joined documents, without an incomplete last one."""
     ids = [token for text in documents for token in tokens.of(text)][:most]
     length = min(length, len(ids))
     return torch.tensor(ids[: len(ids) // length * length]).view(-1, length) if length else torch.zeros(0, 0)
@@ -81,6 +81,6 @@ def _calibrated(options: argparse.Namespace) -> int:
 
 
 def digests_of(found: Calibration) -> dict[str, str]:
-    """The scale set of each format that uses one."""
+    """Return the digest of the scale set of each format that uses one."""
     digests = {name: scale_set(found, one).digest for name, one in KV_FORMATS.items() if one.is_offered}
     return {name: digest for name, digest in digests.items() if digest != NEUTRAL}

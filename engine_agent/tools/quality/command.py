@@ -1,4 +1,4 @@
-"""`luminet quality [MODEL_FOLDER]`: its options, and what comes out."""
+"""`luminet quality [MODEL_FOLDER]`: its options and its output."""
 
 import argparse
 import json
@@ -68,7 +68,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def device_named(text: str) -> str:
-    """A device there is."""
+    """Return the name of an available device."""
     try:
         torch.empty(0, device=text)
     except (RuntimeError, AssertionError) as problem:
@@ -103,7 +103,7 @@ def _measured(options: argparse.Namespace) -> int:
 
 
 def _written(options: argparse.Namespace, plan: Plan, artefact: Artefact) -> list[Path]:
-    """A run of everything lies beside the model, where others look for it; part of one only where it is sent."""
+    """Write the results: of a complete run next to the model, where others look for it, of a partial one on request."""
     everything = replace(plan, formats=Plan().formats) == Plan() and set(plan.formats) == set(KV_FORMATS)
     is_whole = everything and not artefact.is_quick
     folder = options.out or (options.model if is_whole else None)

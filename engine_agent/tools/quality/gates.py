@@ -1,11 +1,11 @@
-"""What a format may cost, and whether it does. Standard library only.
+"""The quality bounds of formats, and their checks. Standard library only.
 
-A bound is met when the whole confidence interval lies below it, missed when the whole interval lies above. Between the
-two nothing is known yet, and that is what is said. Bounds of perplexity are those the project set itself for row Q1.
-Divergence may be what such a loss of perplexity means on text that the model itself might have written: there a token's
-mean loss rises by just the divergence. It is known far more sharply than perplexity is.
+A bound is met when the whole confidence interval lies below it, and missed when the whole interval lies above. Between
+the two, the result is reported as unresolved. Bounds of perplexity are those the project set for row Q1. The bound of
+divergence is equivalent to such a loss of perplexity on text that the model itself might have written: there, a token's
+mean loss rises by exactly the divergence. Divergence can be measured far more precisely than perplexity.
 
-Both are by byte of text, not by token. A loss adds up over the bytes a token has, so by token the same model with a
+Both are per byte of text, not per token. A loss adds up over the bytes of a token, so per token the same model with a
 larger vocabulary would be judged more harshly; the bounds come from a model whose tokens were bytes.
 """
 
@@ -27,7 +27,7 @@ LOOSEST = Gate(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One figure against its bound."""
+    """One figure compared with its bound."""
 
     what: str
     verdict: Verdict
@@ -39,7 +39,7 @@ def gate_of(kv_format: str) -> Gate:
 
 
 def judged(what: str, value: float, low: float, high: float, bound: float, unit: str = "") -> Finding:
-    """A figure that must not be above its bound, with its interval."""
+    """Judge a figure, with its interval, that must not exceed its bound."""
     shown = f"{what} {value:.3g}{unit} [{low:.3g}, {high:.3g}], bound {bound:g}{unit}"
     if high <= bound:
         return Finding(what, "passed", shown)
@@ -49,7 +49,7 @@ def judged(what: str, value: float, low: float, high: float, bound: float, unit:
 
 
 def judged_share(what: str, value: float, least: float) -> Finding:
-    """A share that must not be below its bound."""
+    """Judge a share that must not be below its bound."""
     return Finding(
         what, "passed" if value >= least else "failed", f"{what} {100 * value:.2f} %, at least {100 * least:g} %"
     )
@@ -60,6 +60,6 @@ def judged_fact(what: str, is_so: bool, text: str) -> Finding:
 
 
 def overall(findings: Sequence[Finding]) -> Verdict:
-    """Failed if anything failed, unresolved if anything is."""
+    """Return failed if anything failed, else unresolved if anything is, else passed."""
     verdicts = {finding.verdict for finding in findings}
     return "failed" if "failed" in verdicts else "unresolved" if "unresolved" in verdicts else "passed"

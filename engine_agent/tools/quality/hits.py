@@ -1,11 +1,11 @@
-"""Whether a prefix that is found in pages gives exactly what computing it anew would: the same bytes, the same logits.
+"""Check that a prefix hit gives exactly the result of a recomputation: the same bytes, the same logits.
 
-One request reads a whole document. Another one reads the document's beginning and a few tokens more, as an earlier
-request of the same tenant would have; a third one finds that beginning in pages and computes the rest. Its pages and
-logits are compared with those of the first, bit by bit.
+One request reads a whole document. A second reads the document's beginning and a few more tokens, as an earlier request
+of the same tenant would have. A third hits that beginning in pages and computes the rest. Its pages and logits are
+compared with those of the first, bit by bit.
 
-Attention on a CPU adds up in an order that depends on how far the tile of queries it works on reaches. So chunks end at
-multiples of `TILE_TOKENS`, and the last one is filled up with tokens nobody asks for.
+Attention on a CPU adds up in an order that depends on the extent of its tile of queries. So chunks end at multiples of
+`TILE_TOKENS`, and the last one is padded with unused tokens.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from engine_agent.tools.quality.reading import Pages, Reader, Row
 
 TILE_TOKENS = 64
 CUTS = (16, 48, 64, 80, 176, 240)
-MORE = 5  # tokens the earlier request reads beyond the common beginning
+MORE = 5  # tokens that the earlier request reads beyond the common beginning
 TOKENS = 256
 
 
 def hit_equals_miss(reader: Reader, document: Tensor, cuts: Sequence[int] = CUTS) -> list[int]:
-    """The cuts at which anything differs; none is what is wanted. `document` is [tokens]."""
+    """Return the cuts at which anything differs, ideally none. `document` is [tokens]."""
     length = len(document)
     rows = Pages(reader.layout, 3, -(-length // TILE_TOKENS) * TILE_TOKENS, document.device)
     whole, earlier, later = (rows.of(number) for number in range(3))
@@ -44,7 +44,7 @@ def hit_equals_miss(reader: Reader, document: Tensor, cuts: Sequence[int] = CUTS
 
 
 def _read(reader: Reader, arena: Tensor, pages: list[int], document: Tensor, begin: int, end: int) -> Tensor:
-    """Logits of the tokens from `begin` to `end`."""
+    """Return the logits of the tokens from `begin` to `end`."""
     found = []
     while begin < end:
         stop = (begin // TILE_TOKENS + 1) * TILE_TOKENS

@@ -1,9 +1,9 @@
-"""Keys made awkward without changing what the model computes.
+"""Make keys harder to quantise without changing the model's results.
 
-Small models have none of the outlier channels that large ones have, so a rotation or a key mean would look useless on
-them. Two changes that attention in exact arithmetic does not see bring the difficulty back. A constant added to every
-key after its rotary position shifts all scores of a query by the same amount, which softmax takes out again. Keys
-multiplied by a power of two, and queries divided by it, give the same scores. The stored keys are hard in both cases.
+Small models have none of the outlier channels of large ones, so a rotation or a key mean would look useless on them.
+Two changes that do not affect attention in exact arithmetic restore the difficulty. A constant added to every key after
+its rotary position shifts all scores of a query by the same amount, which softmax removes. Keys multiplied by a power
+of two, and queries divided by it, give the same scores. The stored keys are hard in both cases.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from engine_agent.engine.config import ModelConfig
 
-CHANNELS = 4  # of each head
+CHANNELS = 4  # for each head
 LEAST, MOST = 25.0, 60.0
 SEED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What is done to keys between rotary positions and pages: `key * stretch + offsets`."""
+    """A change of keys between rotary positions and pages: `key * stretch + offsets`."""
 
     offsets: Tensor | None = None  # [layers, kv_heads, head_size]
     stretch: float = 1.0  # a power of two, so that nothing is rounded
@@ -37,7 +37,7 @@ NOTHING = Injection()
 
 
 def outliers(config: ModelConfig, *, device: torch.device | str = "cpu") -> Injection:
-    """A few channels of each head far from zero, some above and some below it."""
+    """Return an injection that moves a few channels of each head far from zero, some above and some below."""
     chance = torch.Generator().manual_seed(SEED)
     heads = config.layers * config.kv_heads
     offsets = torch.zeros(heads, config.head_size)
@@ -50,7 +50,7 @@ def outliers(config: ModelConfig, *, device: torch.device | str = "cpu") -> Inje
 
 
 def loud(amax: float, limit: float) -> Injection:
-    """Keys whose largest element, now `amax`, lies between `limit` and twice that."""
+    """Return an injection whose largest key element, now `amax`, lies between `limit` and twice that."""
     stretch = 1.0
     while amax * stretch < limit:
         stretch *= 2

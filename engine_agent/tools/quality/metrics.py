@@ -1,6 +1,6 @@
-"""How two readings of the same text are compared: perplexity, divergence, agreement; and how sure one can be.
+"""Compare two readings of the same text: perplexity, divergence, agreement, and their confidence intervals.
 
-Documents are what is drawn anew in the bootstrap, not tokens: tokens of one document go wrong together.
+The bootstrap resamples documents, not tokens, because errors within one document are correlated.
 """
 
 import math
@@ -25,18 +25,18 @@ class Estimate:
 
 
 def divergence(reference: Tensor, other: Tensor) -> Tensor:
-    """KL(reference || other) of each row, in nats; both are log-probabilities [tokens, vocab]."""
+    """Return KL(reference || other) of each row, in nats; both are log-probabilities [tokens, vocab]."""
     return (reference.exp() * (reference - other)).sum(-1)
 
 
 def token_losses(log_probabilities: Tensor, following: Tensor) -> Tensor:
-    """Nats for each token that did follow."""
+    """Return the loss in nats for each token that really followed."""
     return -log_probabilities.gather(-1, following[..., None]).squeeze(-1)
 
 
 @dataclass(slots=True)
 class Sums:
-    """One document's, over all its tokens."""
+    """Sums over all tokens of one document."""
 
     loss: float = 0.0  # nats
     reference_loss: float = 0.0
@@ -46,15 +46,15 @@ class Sums:
 
 @dataclass(slots=True)
 class Comparison:
-    """One reading against its reference, document by document."""
+    """One reading compared with its reference, by document."""
 
     documents: dict[int, Sums] = field(default_factory=dict)
     agreements: int = 0
-    divergences: list[Tensor] = field(default_factory=list)  # token by token
-    decoded: list[Tensor] = field(default_factory=list)  # the part of them that was decoded
+    divergences: list[Tensor] = field(default_factory=list)  # by token
+    decoded: list[Tensor] = field(default_factory=list)  # the decoded part of `divergences`
 
     def add(self, document: int, reference: Tensor, other: Tensor, following: Tensor, *, decoded: int) -> None:
-        """Some of a document: log-probabilities [tokens, vocab] twice, and what followed. The last were decoded."""
+        """Add a part of a document: two [tokens, vocab] log-probabilities and the next tokens, decoded ones last."""
         found = divergence(reference, other).cpu()
         sums = self.documents.setdefault(document, Sums())
         sums.loss += token_losses(other, following).double().sum().item()
@@ -66,7 +66,7 @@ class Comparison:
         self.decoded.append(found[len(found) - decoded :])
 
     def merge(self, other: "Comparison") -> None:
-        """What was compared elsewhere of the same reading, as if it had been added here."""
+        """Add another part of the same reading."""
         for number, more in other.documents.items():
             sums = self.documents.setdefault(number, Sums())
             for name in ("loss", "reference_loss", "divergence", "tokens"):
@@ -85,7 +85,7 @@ class Comparison:
 
     @property
     def agreement(self) -> float:
-        """Share of tokens both would have chosen alike."""
+        """Return the share of tokens for which both have the same likeliest token."""
         return self.agreements / self.tokens
 
     @property
@@ -97,7 +97,7 @@ class Comparison:
         return torch.cat(self.decoded).double().mean().item()
 
     def delta_percent(self) -> Estimate:
-        """By how much perplexity rises, in %."""
+        """Return the rise of perplexity, in %."""
         found = self._per_token([one.loss - one.reference_loss for one in self.documents.values()])
         return Estimate(*(100 * math.expm1(one) for one in (found.value, found.low, found.high)))
 
@@ -109,7 +109,7 @@ class Comparison:
 
 
 def per_token(sums: Sequence[float], tokens: Sequence[int]) -> Estimate:
-    """The mean over all tokens, with the interval of a bootstrap over documents."""
+    """Return the mean over all tokens, with a bootstrap interval over documents."""
     amounts = torch.tensor([sums, tokens], dtype=torch.float64)
     drawn = torch.randint(len(sums), (RESAMPLES, len(sums)), generator=torch.Generator().manual_seed(SEED))
     totals = amounts[:, drawn].sum(-1)

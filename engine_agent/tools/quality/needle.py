@@ -1,8 +1,8 @@
-"""Finding one key among near-duplicates, without training: what a format's rounding does to retrieval.
+"""Retrieve one key among near-duplicates, without training: the effect of a format's rounding on retrieval.
 
-4,096 keys in clusters whose members are alike (a cosine of .9 or .95 between any two), a few channels far from zero in
-every key, and a value at random behind each. Each key is asked for, through pages and `paged_decode`, sharply enough
-that attention takes one; what comes back should be nearest to that key's own value.
+4,096 keys in clusters of similar members (a cosine of .9 or .95 between any two), with a few channels far from zero in
+every key, and a random value for each. Each key is queried through pages and `paged_decode`, with weights so sharp that
+attention selects one key; the result should be nearest to that key's own value.
 """
 
 import torch
@@ -20,17 +20,17 @@ KEYS, CLUSTER, HEAD_SIZE = 4096, 16, 128
 COSINES = (0.9, 0.95)
 OUTLIERS, LEAST, MOST = 4, 7.0, 12.0
 SHARPNESS = 16.0  # a tenth less in cosine is e^18 times less in weight
-QUERIES = 128  # asked at once, as heads that share one key head: keys are then unpacked once for all of them
+QUERIES = 128  # queried at once, as heads that share one key head: keys are then unpacked once for all of them
 SEED = 11
 
 
 def keys_of(cosine: float, *, keys: int = KEYS, seed: int = SEED) -> tuple[Tensor, Tensor]:
-    """Keys without their outliers, [keys, HEAD_SIZE], and the outliers, [HEAD_SIZE]."""
+    """Return keys without their outliers, [keys, HEAD_SIZE], and the outliers, [HEAD_SIZE]."""
     chance = torch.Generator().manual_seed(seed)
     centres = torch.randn(keys // CLUSTER, 1, HEAD_SIZE, generator=chance)
     apart = torch.randn(keys // CLUSTER, CLUSTER, HEAD_SIZE, generator=chance)
     alike = (cosine**0.5 * centres + (1 - cosine) ** 0.5 * apart).flatten(0, 1)
-    alike = functional.normalize(alike, dim=-1) * HEAD_SIZE**0.5  # of one length, or the longest would win
+    alike = functional.normalize(alike, dim=-1) * HEAD_SIZE**0.5  # of equal length, or the longest would win
     outliers = torch.zeros(HEAD_SIZE)
     places = torch.randperm(HEAD_SIZE, generator=chance)[:OUTLIERS]
     outliers[places] = LEAST + (MOST - LEAST) * torch.rand(OUTLIERS, generator=chance)
@@ -45,7 +45,7 @@ def found_share(
     is_centred: bool = False,
     device: torch.device | str = "cpu",
 ) -> float:
-    """The share of keys that were found. `is_centred`: with key means, from other keys with the same outliers."""
+    """Return the share of retrieved keys. `is_centred`: with key means, from other keys with the same outliers."""
     wanted, outliers = keys_of(cosine, keys=keys)
     values = torch.randn(keys, HEAD_SIZE, generator=torch.Generator().manual_seed(SEED + 1))
     layout = PageLayout(kv_format, layers=1, kv_heads=1, head_size=HEAD_SIZE)

@@ -1,4 +1,4 @@
-"""What a text says about a model's keys and values, found by reading it and watching them on their way into pages."""
+"""Find statistics of a model's keys and values by observing them on their way into pages while it reads a text."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from kernels.formats import EXACT, KV_FORMATS
 from kernels.layout import PageLayout
 from kernels.scales import neutral_scales
 
-SEQUENCES = 4  # read side by side
+SEQUENCES = 4  # read in one batch
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class Observer:
-    """Watches keys and values on their way into the pages."""
+    """Observes keys and values on their way into the pages."""
 
     config: ModelConfig
     device: torch.device
@@ -72,7 +72,7 @@ class Observer:
 def calibrate(
     model: Model, sequences: Tensor, *, model_revision: str, text_sha256: str, injection: Injection = NOTHING
 ) -> Calibration:
-    """Read these sequences, [sequences, tokens], in float32 pages and watch."""
+    """Read these sequences, [sequences, tokens], in float32 pages, and return their statistics."""
     config, device = model.config, model.embedding.device
     watching = Observer(config, device)
     layout = PageLayout(KV_FORMATS[EXACT], config.layers, config.kv_heads, config.head_size)

@@ -1,4 +1,4 @@
-"""One picture of a run: bytes per token against what they cost, plain and with outliers."""
+"""A plot of a run: bytes per token against quality loss, plain and with outliers."""
 
 from pathlib import Path
 from typing import Any
@@ -9,21 +9,21 @@ from engine_agent.tools.quality.gates import GATES
 from kernels.formats import BASELINE, CONTROL, EXACT, FLOOR
 
 COLOURS = {"passed": OK, "failed": BAD, "unresolved": WARN}
-LEAST = 1e-8  # nothing below is told from rounding
+LEAST = 1e-8  # smaller values cannot be distinguished from rounding
 AXES = ("plain", "outliers")
 Box = tuple[float, float, float, float]  # left, low, right, high
-PIXELS = 100 / 72  # of a point, as a figure is laid out
-LETTER, POINT = 5.6 * PIXELS, 5 * PIXELS  # how wide
+PIXELS = 100 / 72  # per point, in the layout of a figure
+LETTER, POINT = 5.6 * PIXELS, 5 * PIXELS  # widths
 OFFSETS = ((8, 0), (-8, 0), (0, 11), (0, -11), (8, 9), (-8, 9), (8, -9), (-8, -9))  # of a name, in points
 
 
 def write_plots(artefact: Artefact, folder: Path) -> list[Path]:
-    """The paths written. Raises ToolError, OSError."""
+    """Write the plot and return the paths. Raises ToolError, OSError."""
     return write_figures(folder, {"quality": lambda: _drawn(artefact)}, {**SETTINGS, "axes.titlesize": 11})
 
 
 def fact(artefact: Artefact) -> str:
-    """What the picture shows, in a sentence."""
+    """Return the plot's main result, in a sentence."""
     passed = [one for one in artefact.measurements if one.verdict == "passed" and one.kv_format in GATES]
     leanest = min(passed, key=lambda one: one.token_bytes, default=None)
     baseline = next(one for one in artefact.measurements if one.kv_format == BASELINE)
@@ -43,7 +43,7 @@ def _drawn(artefact: Artefact) -> Any:
     axes[0].set_ylabel("mean KL against bf16 (bf16 against fp32) [nats per token]")
     handles = [_mark(axes[0], *mark) for mark in _legend()]
     drawn.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
-    drawn.canvas.draw()  # only then is it known where points lie
+    drawn.canvas.draw()  # afterwards the positions of points are known
     for axis, name in zip(axes, AXES, strict=True):
         _named(axis, artefact, name)
     return drawn
@@ -59,7 +59,7 @@ def _panel(axis: Any, artefact: Artefact, name: str) -> None:
         _point(axis, one, one.axes[name])
     sizes: list[int] = []
     for size in sorted({one.token_bytes for one in shown}):
-        sizes += [size] if not sizes or size > 1.1 * sizes[-1] else []  # closer ones would be written over each other
+        sizes += [size] if not sizes or size > 1.1 * sizes[-1] else []  # closer ones would overlap
     axis.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=45, ha="right")
     axis.set_xticks([], minor=True)
     axis.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.5)
@@ -81,7 +81,7 @@ def _point(axis: Any, one: Measurement, figures: Figures) -> None:
 
 
 def _named(axis: Any, artefact: Artefact, name: str) -> None:
-    """A name for each format, at the upper one of its points, where it hides nothing. After the limits are known."""
+    """Write each format's name next to the upper one of its points, where it covers nothing. Needs final limits."""
     shown = [one for one in artefact.measurements if one.kv_format != EXACT and name in one.axes]
     places = {id(one): axis.transData.transform((one.token_bytes, _height(one, name))) for one in shown}
     taken = [(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in places.values()]
@@ -103,7 +103,7 @@ def _height(one: Measurement, name: str) -> float:
 
 
 def _box(x: float, y: float, text: str, offset: tuple[int, int]) -> Box:
-    """About where a text would lie, in pixels."""
+    """Return the approximate box of a text, in pixels."""
     width, (right, up) = LETTER * len(text), offset
     left = x + right * PIXELS if right > 0 else x + right * PIXELS - width if right < 0 else x - width / 2
     middle = y + up * PIXELS

@@ -1,4 +1,4 @@
-"""Sends what a run found to a control plane, which lets formats through by it."""
+"""Send a run's results to a control plane, which approves formats by them."""
 
 import json
 import os
@@ -18,7 +18,7 @@ _OPENER = build_opener(Stays)
 
 
 def publishing_checked(is_quick: bool, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
-    """Where to and with which token, before minutes are spent on measuring. Raises ToolError."""
+    """Return the URL and the token, before minutes are spent on a measurement. Raises ToolError."""
     if is_quick:
         raise ToolError("a quick run decides nothing: leave out --quick or --publish")
     url, token = (environ.get(name, "").strip().rstrip("/") for name in ("LUMINET_URL", "LUMINET_TOKEN"))
@@ -30,9 +30,9 @@ def publishing_checked(is_quick: bool, environ: Mapping[str, str] = os.environ) 
 
 
 def publish(artefact: Artefact, model: str, *, url: str, token: str) -> list[str]:
-    """Under the name that agents serve the model under: each format with what is stored of it. Raises ToolError."""
+    """Publish an artefact under the agents' model name. Return each format with its stored result. Raises ToolError."""
     told = document(artefact)
-    request = Request(  # publishing_checked has looked at the scheme
+    request = Request(  # publishing_checked has checked the scheme
         url + PATH,
         data=json.dumps({"model": model, "artefact": told}).encode(),
         headers={

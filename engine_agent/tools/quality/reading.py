@@ -1,7 +1,7 @@
-"""Documents read by a model through pages: prompts in chunks, the last tokens one at a time, all teacher-forced.
+"""Read documents with a model through pages: prompts in chunks, the last tokens one at a time, all teacher-forced.
 
-Decoding reads back what was quantised long before, as serving does. Everything a token attends to comes out of pages,
-its own key and value too.
+Decoding reads back pages that were quantised long before, as in serving. All keys and values that a token attends to
+come from pages, including its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ Observe = Callable[[int, Tensor, Tensor], None]  # layer, keys with their positi
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One document's part of a step: where its pages begin in the arena, and which of its tokens are computed now."""
+    """One document's part of a step: the offsets of its pages, and which of its tokens are computed now."""
 
     pages: Sequence[int]
     begin: int
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class InjectedAttention:
-    """The engine's attention with something done to keys between their rotary positions and the pages."""
+    """The engine's attention, with keys changed between their rotary positions and the pages."""
 
     batch: BatchAttention
     injection: Injection
@@ -52,7 +52,7 @@ class InjectedAttention:
 
 @dataclass(frozen=True, slots=True)
 class DenseAttention:
-    """Whole sequences at once, without a page: what the paged path is compared with."""
+    """Attention over whole sequences without pages: the reference for the paged path."""
 
     rope: Rope
     sequences: int
@@ -71,7 +71,7 @@ class DenseAttention:
 
 
 def _seen(tokens: int, window: int | None, device: torch.device) -> Tensor | None:
-    """Which token sees which; None: each all before it."""
+    """Return a mask of which token sees which; None: each sees all before it."""
     if window is None:
         return None
     everything = torch.ones(tokens, tokens, dtype=torch.bool, device=device)
@@ -80,7 +80,7 @@ def _seen(tokens: int, window: int | None, device: torch.device) -> Tensor | Non
 
 @dataclass(slots=True)
 class Pages:
-    """An arena with as many pages as some sequences of one length need, one sequence's behind the other's."""
+    """An arena with exactly the pages for some sequences of one length, sequence by sequence."""
 
     layout: PageLayout
     sequences: int
@@ -98,7 +98,7 @@ class Pages:
         return -(-self.tokens // self.layout.block_tokens)
 
     def of(self, sequence: int) -> list[int]:
-        """Where a sequence's pages begin."""
+        """Return the offsets of a sequence's pages."""
         first = sequence * self.each
         return [page * self.layout.page_bytes for page in range(first, first + self.each)]
 
@@ -114,14 +114,16 @@ class Reader:
     observe: Observe | None = None
 
     def read(self, documents: Tensor, *, decoded_tokens: int = DECODED_TOKENS) -> Tensor:
-        """Logits after each token, [documents, tokens, vocab], of documents of one length, [documents, tokens]."""
+        """Return the logits after each token, [documents, tokens, vocab], for equally long documents [documents,
+        tokens].
+        """
         hidden = self.hidden(documents, decoded_tokens=decoded_tokens)
         return self.model.logits(hidden.flatten(0, 1)).view(*documents.shape, -1)
 
     def hidden(
         self, documents: Tensor, *, chunk_tokens: int = CHUNK_TOKENS, decoded_tokens: int = DECODED_TOKENS
     ) -> Tensor:
-        """The last layer's output for each token: prompts in chunks, then the last tokens one at a time."""
+        """Return the last layer's output for each token: prompts in chunks, then the last tokens one at a time."""
         sequences, length = documents.shape
         pages = Pages(self.layout, sequences, length, documents.device)
         prompt = length - decoded_tokens
@@ -135,7 +137,7 @@ class Reader:
         return torch.cat(read, dim=1)
 
     def step(self, arena: Tensor, rows: Sequence[Row], tokens: Tensor, *, is_decode: bool = False) -> Tensor:
-        """The last layer's output for these rows' tokens; their keys and values are in the pages afterwards."""
+        """Return the last layer's output for these rows' tokens, and write their keys and values into the pages."""
         name = self.layout.kv_format.name
         parts = [BatchRow(name, row.pages, row.begin, row.end, is_decode) for row in rows]
         batch = batch_attention(self.model, arena, {name: self.layout}, {name: self.scales}, parts)
@@ -143,17 +145,17 @@ class Reader:
 
 
 def reader(model: Model, layout: PageLayout, scales: ScaleSet | None = None, injection: Injection = NOTHING) -> Reader:
-    """Without scales, neutral ones."""
+    """Return a reader; without scales, with neutral ones."""
     return Reader(model, layout, scales or neutral_scales(layout, model.embedding.device), injection)
 
 
 def read_densely(model: Model, documents: Tensor) -> Tensor:
-    """Logits after each token without pages, [documents, tokens, vocab]."""
+    """Return the logits after each token without pages, [documents, tokens, vocab]."""
     return model.logits(hidden_densely(model, documents).flatten(0, 1)).view(*documents.shape, -1)
 
 
 def hidden_densely(model: Model, documents: Tensor) -> Tensor:
-    """The last layer's output for each token without pages, [documents, tokens, hidden_size]."""
+    """Return the last layer's output for each token without pages, [documents, tokens, hidden_size]."""
     sequences, length = documents.shape
     positions = torch.arange(length, device=documents.device).repeat(sequences)
     attend = DenseAttention(Rope(model.cos, model.sin, positions), sequences, model.config.windows)

@@ -1,4 +1,4 @@
-"""What a run found as people read it: a line for each format and scale set, below it what did not pass, and why."""
+"""Report a run for people: a line for each format and scale set, then the reasons of failures."""
 
 from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
 from engine_agent.tools.report import BOLD, DIM, GREEN, NO_VALUE, RED, YELLOW, aligned, painted
@@ -9,7 +9,7 @@ HEADS = (
     "ΔPPL outliers", "KL outliers", "ΔPPL loud", "needle .9", ".95", "hit=miss", "verdict",
 )  # fmt: skip
 COLOURS = {"passed": GREEN, "failed": RED, "unresolved": YELLOW}
-TEXTS = (0, 1, len(HEADS) - 1)  # columns that are words
+TEXTS = (0, 1, len(HEADS) - 1)  # text columns
 CAPTION = (
     "ΔPPL in %, KL in nats, against bf16 (bf16 against fp32, fp32 against attention without pages). B/token: keys and\n"
     "values over all layers. Bounds and the interval are by byte of text, the rest by token. outliers: a few\n"
@@ -42,7 +42,7 @@ def table(artefact: Artefact, *, is_colourful: bool = False) -> str:
 
 
 def remarks(artefact: Artefact) -> list[str]:
-    """Why a format did not pass; and whether the suite can be believed."""
+    """Return the reasons why formats did not pass, and whether the suite itself is valid."""
     found = []
     for one in artefact.measurements:
         found += [f"{one.kv_format}, {label(one)}: {text}" for text in one.shortcomings]
@@ -82,7 +82,7 @@ def _delta(figures: Figures | None) -> str:
 
 
 def _signed(value: float) -> str:
-    """Three digits that matter, never the zero of rounding."""
+    """Return the value with three significant digits, without rounding to zero."""
     return f"{value:+.3f}" if abs(value) < 9.9995 else f"{value:+,.1f}" if abs(value) < 99_999 else f"{value:+.1e}"
 
 

@@ -1,10 +1,10 @@
 """The quality suite: one model, one text, every KV format with and without calibration, judged.
 
-Every reading is of the same weights and the same tokens, teacher-forced, through the real paged ops. `bf16` is what
-formats are compared with, `fp32` what bf16 is compared with, and a forward pass without pages what fp32 is compared
-with. Three axes: `plain`, `outliers` (a few key channels far from zero) and, for formats with static scales, `loud`
-(keys beyond what E4M3 can hold); see `injection.py`. None changes what the model computes, so all are compared with the
-plain reading. Verdicts come from the plain axis, the needle and the hits.
+Every reading uses the same weights and the same tokens, teacher-forced, through the real paged ops. Formats are
+compared with `bf16`, bf16 with `fp32`, and fp32 with a forward pass without pages. Three axes: `plain`, `outliers` (a
+few key channels far from zero) and, for formats with static scales, `loud` (keys beyond the range of E4M3); see
+`injection.py`. None changes the model's results, so all are compared with the plain reading. Verdicts come from the
+plain axis, the needle and the hits.
 """
 
 import math
@@ -49,28 +49,28 @@ from kernels.scales import NEUTRAL, ScaleSet, neutral_scales
 
 DENSE = "without pages"
 PLAIN, OUTLIERS, LOUD = "plain", "outliers", "loud"
-LOUDNESS = 8 * 448.0  # of the loudest key: three powers of two beyond E4M3
+LOUDNESS = 8 * 448.0  # of the largest key: three powers of two beyond E4M3
 ALWAYS = (*FLOOR, CONTROL)
-BATCH = 4  # windows read side by side
-WINDOWS = 8  # for the axes that are shown and not judged
+BATCH = 4  # windows read in one batch
+WINDOWS = 8  # for the axes that are reported and not judged
 MOST_WORKERS = 4
-LEAST_DOCUMENTS = 8  # to decide by: of fewer a bootstrap knows too few different draws
-AT_ONCE = 256  # tokens whose logits are compared at once
+LEAST_DOCUMENTS = 8  # for a decision: with fewer, a bootstrap has too few different samples
+AT_ONCE = 256  # tokens whose logits are compared in one batch
 
-Key = tuple[str, bool, str]  # format, whether calibrated, axis
-OnStep = Callable[[str, int, int], None]  # what, done, of
+Key = tuple[str, bool, str]  # format, is calibrated, axis
+OnStep = Callable[[str, int, int], None]  # text, done, total
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """The extent of a measurement."""
 
     formats: tuple[str, ...] = tuple(KV_FORMATS)
-    tokens: int = 1536  # of a window
-    documents: int | None = None  # as many as there are
+    tokens: int = 1536  # in a window
+    documents: int | None = None  # None: all
     kept_back: int = 4  # documents for calibration
     needle_keys: int = KEYS
-    decoded_tokens: int = DECODED_TOKENS  # of each document
+    decoded_tokens: int = DECODED_TOKENS  # in each document
     is_quick: bool = False
 
 
@@ -94,7 +94,7 @@ class Case:
 
 @dataclass(slots=True)
 class Suite:
-    """One run. `measure` is its door."""
+    """The state of one run. Call `measure` to start one."""
 
     model: Model
     revision: str
@@ -105,8 +105,8 @@ class Suite:
     on_step: OnStep
     comparisons: dict[Key, Comparison] = field(default_factory=dict)
     done: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)  # of what is counted
-    cases: list[Case] = field(init=False)  # plain ones first, and of those what others are compared with
+    lock: threading.Lock = field(default_factory=threading.Lock)  # for the progress counters
+    cases: list[Case] = field(init=False)  # plain ones first, and references before the others
 
     def __post_init__(self) -> None:
         formats = [KV_FORMATS[name] for name in dict.fromkeys((*ALWAYS, *self.plan.formats))]
@@ -122,7 +122,7 @@ class Suite:
 
     @property
     def batches(self) -> Sequence[Tensor]:
-        """Windows of documents, [windows, tokens] each."""
+        """Return windows of documents, [windows, tokens] each."""
         found: Sequence[Tensor] = self.texts.judged.to(self.device).split(BATCH)
         return found
 
@@ -140,16 +140,17 @@ class Suite:
             yield Case(kv_format, axis, True, calibrated, self.injections[axis])
 
     def read(self) -> None:
-        """All text in all cases, a few windows at a time. What is held of them are the last layer's outputs: logits are
-        as many times larger as a vocabulary is larger than a layer."""
+        """Read all text in all cases, a few windows at a time.
+
+        Only the last layer's outputs are stored: logits are larger by the ratio of the vocabulary to a layer.
+        """
         with self._pool() as pool:
             for compared in pool.map(self._read_batch, range(len(self.batches))):
                 for key, comparison in compared.items():
                     self.comparisons.setdefault(key, Comparison()).merge(comparison)
 
     def _pool(self) -> ThreadPoolExecutor:
-        """Threads that do different things. Torch's own, which share a product, wait for each other more than they help
-        where layers are small."""
+        """Return a pool whose threads run separate cases. Torch's own, which share products, slow small layers."""
         workers = 1 if self.device.type == "cuda" else min(MOST_WORKERS, os.cpu_count() or 1)
         return ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
 
@@ -169,7 +170,7 @@ class Suite:
         return compared
 
     def _cases_at(self, batch: int) -> list[Case]:
-        """Verdicts come from the plain axis, so most of the time goes there; the others have the first documents."""
+        """Return the cases for a batch: all for the first documents, then plain ones, which decide the verdicts."""
         return self.cases if batch * BATCH < WINDOWS else self.plain_cases
 
     def _step(self, what: str) -> None:
@@ -184,7 +185,7 @@ class Suite:
         for owner, one, other, tokens in zip(owners, reference, found, self.batches[batch], strict=False):
             first_decoded = len(tokens) - self.plan.decoded_tokens
             for at in range(0, len(tokens) - 1, AT_ONCE):
-                part = slice(at, min(at + AT_ONCE, len(tokens) - 1))  # the last token is followed by nothing
+                part = slice(at, min(at + AT_ONCE, len(tokens) - 1))  # no token follows the last
                 following = tokens[part.start + 1 : part.stop + 1]
                 decoded = max(0, part.stop - max(part.start, first_decoded))
                 comparison.add(
@@ -193,7 +194,7 @@ class Suite:
         return comparison
 
     def _predicted(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities of what comes next, [tokens, vocab]."""
+        """Return the log-probabilities of the next token, [tokens, vocab]."""
         return self.model.logits(hidden).log_softmax(-1)
 
     def measurements(self) -> list[Measurement]:
@@ -238,7 +239,7 @@ class Suite:
 def measure(
     folder: Path, text: Path, plan: Plan, *, device: str = "cpu", on_step: OnStep = lambda *_: None
 ) -> Artefact:
-    """The whole suite on the model in a folder. Raises EngineError, ToolError, OSError."""
+    """Run the whole suite on the model in a folder. Raises EngineError, ToolError, OSError."""
     with one_thread():
         return _measured(folder, text, plan, device, on_step)
 
@@ -272,7 +273,7 @@ def _measured(folder: Path, text: Path, plan: Plan, device: str, on_step: OnStep
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Within it torch computes on the thread that asks."""
+    """Make torch compute on the calling thread only."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -282,7 +283,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _plan_checked(plan: Plan, config: ModelConfig) -> None:
-    """Windows that the model can read, with tokens before those that are decoded. Raises ToolError."""
+    """Check that windows fit the model and have tokens before the decoded ones. Raises ToolError."""
     least, most = max(plan.decoded_tokens + 1, 2), config.max_positions
     if not least <= plan.tokens <= most:
         raise ToolError("tokens", f"{plan.tokens} is not between {least} and the model's {most} positions")
@@ -293,8 +294,10 @@ def _plan_checked(plan: Plan, config: ModelConfig) -> None:
 def _prepared(
     model: Model, folder: Path, revision: str, texts: Texts
 ) -> tuple[dict[str, Injection], dict[str, Calibration]]:
-    """What is done to keys on each axis, and what calibration finds there. On the plain one, what lies beside the model
-    counts, if anything does: it is what would be served."""
+    """Return the injection and the calibration of each axis.
+
+    On the plain axis, the calibration next to the model is used, if there is one, because it would be served.
+    """
 
     def calibrated(injection: Injection) -> Calibration:
         digest = texts.calibration_sha256
@@ -313,7 +316,7 @@ def _prepared(
 
 
 def reference_of(kv_format: str) -> str:
-    """What a format is compared with."""
+    """Return the name of a format's reference."""
     return {EXACT: DENSE, BASELINE: EXACT}.get(kv_format, BASELINE)
 
 
@@ -348,7 +351,7 @@ def figures_of(comparison: Comparison, bytes_per_token: float) -> Figures:
 def findings_of(
     kv_format: str, plain: Figures, needle: dict[str, float], best: dict[str, float], wrong_cuts: Sequence[int]
 ) -> list[Finding]:
-    """Every figure that counts against its bound."""
+    """Return every judged figure with its bound."""
     gate, cosine = gate_of(kv_format), f"{COSINES[0]:g}"
     low, high = plain.byte_delta_percent_low, plain.byte_delta_percent_high
     least, most = plain.byte_divergence_low, plain.byte_divergence_high
@@ -362,12 +365,12 @@ def findings_of(
 
 
 def is_control_rejected(measurements: Sequence[Measurement]) -> bool:
-    """Whether two bits missed every bound of quality; a suite they get through sees nothing."""
+    """Return whether two bits missed every quality bound; otherwise the suite cannot detect anything."""
     return all(is_rejected for _, is_rejected in control_checks(measurements))
 
 
 def control_checks(measurements: Sequence[Measurement]) -> list[tuple[str, bool]]:
-    """Each gate of quality, and whether the control failed it outright."""
+    """Return each quality gate, and whether the control clearly failed it."""
     control = next(one for one in measurements if one.kv_format == CONTROL)
     baseline = next(one for one in measurements if one.kv_format == BASELINE)
     findings = findings_of(CONTROL, control.axes[PLAIN], control.needle, baseline.needle, ())[:3]

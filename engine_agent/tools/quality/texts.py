@@ -1,8 +1,8 @@
-"""Text as a model reads it: windows of one length, and whose document each is.
+"""Text for a model: windows of one length, and the document of each.
 
-JSON lines with a `text` each, or one plain file. A document gives as many windows as it has room for; what is over, and
-a document shorter than one window, is left out. Some documents are kept back for calibration: what scales were found on
-is never what they are judged by.
+Input is JSON lines with a `text` each, or one plain file. A document gives as many whole windows as it has; the rest,
+and documents shorter than one window, are left out. Some documents are set aside for calibration, so that scales are
+never judged on the text they were derived from.
 """
 
 import json
@@ -23,18 +23,18 @@ TOKENIZER = "tokenizer.json"
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Windows of documents to judge by, [windows, tokens], whose they are, and windows of others to calibrate with."""
+    """Windows to judge by, [windows, tokens], their documents, and windows of other documents for calibration."""
 
     judged: Tensor
-    owners: tuple[int, ...]  # of each judged window: its document
+    owners: tuple[int, ...]  # for each judged window, its document
     calibration: Tensor
     sha256: str
     calibration_sha256: str
-    bytes_per_token: float  # of the tokens that are judged by
+    bytes_per_token: float  # over the judged tokens
 
 
 class Tokens:
-    """A model's own tokenizer, with the token every document begins with, if the model has one."""
+    """A model's own tokenizer, with the token that begins every document, if the model has one."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / TOKENIZER
@@ -42,7 +42,7 @@ class Tokens:
             raise ToolError(folder, f"has no {TOKENIZER}")
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
-        except Exception as problem:  # the library raises nothing narrower
+        except Exception as problem:  # the library raises nothing more specific
             raise ToolError(path, f"is no tokenizer: {problem}") from problem
         first = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("bos_token_id")
         self._first = first if type(first) is int else None
@@ -57,7 +57,7 @@ class Tokens:
 
 
 def read_documents(path: Path) -> list[str]:
-    """Raises ToolError, OSError."""
+    """Return the documents in a file. Raises ToolError, OSError."""
     try:
         content = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as problem:
@@ -79,23 +79,21 @@ def read_documents(path: Path) -> list[str]:
 
 
 def windows(ids: Sequence[int], length: int) -> list[list[int]]:
-    """As many of one length as a document gives, one behind the other."""
+    """Return all consecutive windows of one length in a document."""
     return [list(ids[at : at + length]) for at in range(0, len(ids) - length + 1, length)]
 
 
 def read_texts(folder: Path, path: Path, *, length: int, documents: int | None, kept_back: int) -> Texts:
-    """The last `kept_back` documents calibrate; so many of the others are judged by. Raises ToolError, OSError."""
+    """Read the text: the last `kept_back` documents for calibration, others to judge by. Raises ToolError, OSError."""
     tokens, texts = Tokens(folder), read_documents(path)
     found = [cut for text in texts if (cut := windows(tokens.of(text), length))]
     if len(texts) == 1:
-        found = [
-            [window] for cut in found for window in cut
-        ]  # one text alone: its windows are all there is to draw from
+        found = [[window] for cut in found for window in cut]  # a single text: its windows are resampled like documents
     if len(found) < kept_back + 2:
         raise ToolError(path, f"{len(found)} documents of {length} tokens or more, and {kept_back + 2} are needed")
     judged, kept = found[: len(found) - kept_back][:documents], found[len(found) - kept_back :]
     owners = tuple(number for number, cut in enumerate(judged) for _ in cut)
-    read = [window[1:] for cut in judged for window in cut]  # the first token of a window is given, not predicted
+    read = [window[1:] for cut in judged for window in cut]  # the first token of a window is not predicted
     size = sum(len(tokens.text_of(window).encode()) for window in read) / sum(map(len, read))
     return Texts(_joined(judged), owners, _joined(kept), _digest(judged), _digest(kept), size)
 
@@ -105,7 +103,7 @@ def _joined(documents: Sequence[Sequence[Sequence[int]]]) -> Tensor:
 
 
 def _digest(documents: Sequence[Sequence[Sequence[int]]]) -> str:
-    """Of the tokens: what was read, whatever file it came from."""
+    """Return a digest of the tokens, independent of the file."""
     state = sha256(b"luminet/documents/1")
     for one in documents:
         state.update(torch.tensor(one, dtype=torch.int64).numpy().astype("<i8").tobytes())

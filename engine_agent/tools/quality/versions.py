@@ -1,4 +1,4 @@
-"""On what a run was made: backend, device, versions."""
+"""The environment of a run: backend, device, versions."""
 
 import os
 import platform
@@ -10,12 +10,12 @@ PACKAGES = ("luminet", "torch", "triton", "safetensors", "tokenizers")
 
 
 def backend_of(device: torch.device) -> str:
-    """Which implementation of the ops ran."""
+    """Return which implementation of the ops runs on the device."""
     return "triton-cuda" if device.type == "cuda" else "torch-cpu"
 
 
 def device_name(device: torch.device) -> str:
-    """The card, or what the processor can and how many cores it has."""
+    """Return the GPU's name, or the CPU's capabilities and cores."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores"

@@ -1,6 +1,6 @@
-"""Recorded traffic through the real block manager: what hit rate another TTL, mode, pool or share would give.
+"""Replay recorded traffic through the real block manager: the hit rate of another TTL, mode, pool or share.
 
-`trace.py` reads a trace, `namespaces.py` says whose request is whose, `policies.py` what is compared, `tokens.py` makes
-prompts of hash ids, `running.py` replays, `outcome.py` counts, `report.py` and `plots.py` show it, `command.py` is the
-command. The standard library is all it needs, matplotlib for plots aside.
+`trace.py` reads a trace, `namespaces.py` assigns requests to namespaces, `policies.py` parses the compared policies,
+`tokens.py` makes prompts from hash ids, `running.py` replays, `outcome.py` counts, `report.py` and `plots.py` show
+results, `command.py` is the command. Only plots need more than the standard library: matplotlib.
 """

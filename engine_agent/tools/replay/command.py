@@ -1,4 +1,4 @@
-"""`luminet replay TRACE`: its options, what they mean together, and what comes out."""
+"""`luminet replay TRACE`: its options, their combinations, and its output."""
 
 import argparse
 import contextlib
@@ -142,7 +142,7 @@ def _opened(trace: str) -> Iterator[TextIO]:
     if trace == "-":
         yield sys.stdin
         return
-    with open(trace, encoding="utf-8-sig", errors="surrogateescape") as file:  # what is no text is no JSON either
+    with open(trace, encoding="utf-8-sig", errors="surrogateescape") as file:  # invalid text fails as invalid JSON
         yield file
 
 
@@ -168,7 +168,7 @@ def _setups(options: argparse.Namespace, namespaces: Sequence[str]) -> list[Setu
 
 
 def _ttls(options: argparse.Namespace) -> Sequence[Ttl]:
-    """Those named, and every span in every mode. Nothing said: the ones worth a look."""
+    """Return the named policies and every combination of span and mode, or the defaults."""
     asked = list(options.policy)
     if options.ttl or options.ttl_mode:
         asked += [Ttl(mode, span) for mode, span in product(options.ttl_mode or MODES[:1], options.ttl or [300.0])]

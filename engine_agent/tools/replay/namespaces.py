@@ -1,4 +1,4 @@
-"""Whose request is whose: conversations dealt out to namespaces, one of them alone, and a flooder beside it."""
+"""Assign requests to namespaces: distribute conversations, select one namespace, and add a flooder."""
 
 from array import array
 from collections import Counter
@@ -17,19 +17,19 @@ SHOWN_NAMES = 10
 
 
 def split(requests: Sequence[Request], count: int) -> list[Request]:
-    """Each conversation goes to one of `namespace-0` … by its id, so all of its turns meet again."""
+    """Assign each conversation to one of `namespace-0` … by its id, so that all of its turns share a namespace."""
     shared = shared_ids(requests)
     return [replace(one, namespace=f"namespace-{conversation(one, shared) % count}") for one in requests]
 
 
 def shared_ids(requests: Sequence[Request]) -> set[int]:
-    """Blocks most requests have, such as a system prompt everybody sends."""
+    """Return the blocks that most requests share, such as a common system prompt."""
     counts = Counter(one for request in requests for one in request.hash_ids)
     return {one for one, count in counts.items() if count > len(requests) / 2}
 
 
 def conversation(request: Request, shared: set[int]) -> int:
-    """The first id in which it differs from most others."""
+    """Return the conversation's id: the first hash id in which the request differs from most others."""
     ids = request.hash_ids
     skipped = sum(1 for _ in takewhile(shared.__contains__, ids))
     return ids[min(skipped, len(ids) - 1)] if ids else 0
@@ -43,7 +43,7 @@ def only(requests: Sequence[Request], namespace: str) -> list[Request]:
 
 
 def flooded(requests: Sequence[Request], times: float, *, block_tokens: int) -> list[Request]:
-    """Beside them a flooder: so many times as many requests, evenly in time, all new, of their mean whole blocks."""
+    """Add a flooder: `times` as many requests, evenly spaced, all new, each with the mean number of whole blocks."""
     if FLOODER in namespaces_of(requests):
         raise ToolError("--flood", f"the trace has a namespace called {FLOODER}")
     count = round(times * len(requests))
@@ -65,7 +65,7 @@ def flooded(requests: Sequence[Request], times: float, *, block_tokens: int) -> 
 
 
 def namespaces_of(requests: Sequence[Request]) -> list[str]:
-    """By name, numbers as numbers."""
+    """Return the namespaces by name, with numbers in numeric order."""
     return sorted({request.namespace for request in requests}, key=lambda name: (len(name), name))
 
 

@@ -1,4 +1,4 @@
-"""What a replay counts: tokens by namespace and by reason, requests that waited or never fitted, memory over time."""
+"""The counts of a replay: tokens by namespace and reason, requests that waited or never fitted, memory over time."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 
 from engine_agent.tools.replay.policies import Setup
 
-TAIL, REFUSED = "tail", "refused"  # beside the manager's own miss reasons
+TAIL, REFUSED = "tail", "refused"  # in addition to the manager's own miss reasons
 
 
 @dataclass(slots=True)
 class Tally:
-    """Missed full blocks count under the first one's reason. The rest is `tail`: no full block, or the last token."""
+    """Counts of requests and tokens. Missed full blocks count under the first one's reason.
+
+    The rest is `tail`: tokens of no full block, or the last token.
+    """
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -35,7 +38,7 @@ class Tally:
         self.missed_tokens[TAIL] += prompt_tokens - matchable_tokens
 
     def refused(self, prompt_tokens: int) -> None:
-        """It would have run without a cache, so its tokens count as missed."""
+        """Count a refused request. It would have run without a cache, so its tokens count as missed."""
         self.requests += 1
         self.prompt_tokens += prompt_tokens
         self.refused_requests += 1
@@ -48,7 +51,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Memory in use, right after something was given room."""
+    """The memory in use right after an allocation."""
 
     at_seconds: float
     resident_tokens: int
@@ -70,7 +73,7 @@ class Outcome:
         return max((moment.resident_tokens for moment in self.moments), default=0)
 
     def thinned(self, most: int) -> list[Moment]:
-        """At most so many moments, spread over the trace: of each stretch the fullest."""
+        """Return at most `most` moments spread over the trace: in each interval the one with most memory in use."""
         if len(self.moments) <= most:
             return self.moments
         began = self.moments[0].at_seconds

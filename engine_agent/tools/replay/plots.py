@@ -1,4 +1,4 @@
-"""Two pictures of a replay: the hit rate by policy, and the memory that policy holds over time."""
+"""Two plots of a replay: the hit rate by policy, and memory use over time by policy."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +12,12 @@ from engine_agent.tools.report import format_amount, format_percent
 DASHES = ("solid", "dashed", "dotted", "dashdot")
 SHADES = {"cold": "#c9d1da", "expired": "#e8b04a", "evicted": "#cf6330", "quota": "#a8498c", "tail": "#e4e8ec"}
 OTHER_SHADE = "#9eabba"
-LABEL_SHARE = 0.04  # a share narrower than this has no room for its number
+LABEL_SHARE = 0.04  # a narrower share has no room for its number
 MOST_MOMENTS = 600
 
 
 def write_plots(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
-    """The paths written. Raises ToolError, OSError."""
+    """Write the plots and return the paths. Raises ToolError, OSError."""
     drawings = {"hit-rate": lambda: _hit_rate(outcomes), "resident": lambda: _resident(outcomes)}
     return write_figures(folder, drawings)
 
@@ -32,7 +32,7 @@ def hit_rate_fact(outcomes: Sequence[Outcome]) -> str:
 
 
 def resident_fact(outcomes: Sequence[Outcome]) -> str:
-    """What the cheapest policy that keeps most of the hits saves, beside the one that holds the most."""
+    """Return how much memory the leanest policy with most of the hits saves, compared with the largest."""
     most = max(outcomes, key=lambda one: one.peak_resident_tokens)
     held, hits = most.peak_resident_tokens, most.total.hit_ratio
     if held and hits:
@@ -60,7 +60,7 @@ def _figure(height: float, title: str, grid: Literal["both"] | None = None) -> t
 
 
 def _hit_rate(outcomes: Sequence[Outcome]) -> Any:
-    """A bar for each policy: hits first, then what was missed and why, together 100 %."""
+    """Draw a bar for each policy: hits first, then misses by reason, together 100 %."""
     drawn, axis = _figure(1.7 + 0.45 * len(outcomes), hit_rate_fact(outcomes))
     totals = [outcome.total for outcome in outcomes]
     parts = {"from cache": [total.cached_tokens for total in totals]}

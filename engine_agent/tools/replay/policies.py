@@ -1,4 +1,4 @@
-"""What a replay compares: policies, pools and shares, as people write them. `sliding:300` · `1.5M` · `acme=0.5`."""
+"""The policies, pools and shares that a replay compares, and their parsers: `sliding:300` · `1.5M` · `acme=0.5`."""
 
 import argparse
 import math
@@ -19,7 +19,7 @@ _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([kMG]?)")
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """A mode and a span; no mode: nothing ever expires."""
+    """A mode and a span; without a mode nothing ever expires."""
 
     mode: TtlMode | None = None
     seconds: float = LONGEST_TTL_SECONDS
@@ -31,7 +31,7 @@ class Ttl:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Of the pool, for one namespace."""
+    """One namespace's shares of the pool."""
 
     reserved: float = 0.0
     limit: float = 1.0
@@ -40,14 +40,14 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that decides one replay but its requests. A pool of None has room for everything."""
+    """All inputs of one replay except its requests. A pool of None has room for everything."""
 
     ttl: Ttl
     pool_tokens: int | None = None
     block_tokens: int = 512
     max_age_seconds: float = 86_400
     shares: dict[str, Shares] = field(default_factory=dict)
-    is_one_cache: bool = False  # everybody in one namespace
+    is_one_cache: bool = False  # all requests in one namespace
     service_seconds_per_token: float = 0.0
 
     @property
@@ -70,7 +70,7 @@ DEFAULT_TTLS = (Ttl(), *(Ttl("sliding", seconds) for seconds in (60, 300, 600, 1
 
 
 def ttl_read(text: str) -> Ttl:
-    """`none`, `sliding:300`, `absolute:5m`; a span alone is sliding, as in a policy."""
+    """Parse `none`, `sliding:300` or `absolute:5m`; a span alone is sliding, as in a policy."""
     if text == "none":
         return Ttl()
     mode, _, span = text.rpartition(":")
@@ -80,7 +80,7 @@ def ttl_read(text: str) -> Ttl:
 
 
 def seconds_read(text: str) -> float:
-    """`300`, `5m`, `1h`."""
+    """Parse a time such as `300`, `5m` or `1h`."""
     found = _SPAN.fullmatch(text)
     seconds = float(found[1]) * SECONDS[found[2]] if found else math.nan
     if not 0 < seconds <= LONGEST_TTL_SECONDS:
@@ -89,7 +89,7 @@ def seconds_read(text: str) -> float:
 
 
 def tokens_read(text: str) -> int:
-    """`1500000`, `1500k`, `1.5M`."""
+    """Parse a number of tokens such as `1500000`, `1500k` or `1.5M`."""
     found = _SIZE.fullmatch(text)
     tokens = float(found[1]) * TOKENS[found[2]] if found else math.nan
     if not 1 <= tokens <= MOST_POOL_TOKENS:
@@ -98,12 +98,12 @@ def tokens_read(text: str) -> int:
 
 
 def spans_read(text: str) -> list[float]:
-    """`60,300,10m`."""
+    """Parse times such as `60,300,10m`."""
     return [seconds_read(one) for one in text.split(",")]
 
 
 def modes_read(text: str) -> list[TtlMode]:
-    """`sliding,absolute`."""
+    """Parse modes such as `sliding,absolute`."""
     unknown = [one for one in text.split(",") if one not in MODES]
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0][:40]!r} is neither sliding nor absolute")
@@ -111,7 +111,7 @@ def modes_read(text: str) -> list[TtlMode]:
 
 
 def share_read(text: str) -> tuple[str, float]:
-    """`acme=0.5`"""
+    """Parse a share such as `acme=0.5`."""
     name, share = _named(text)
     if not 0 <= share <= 1:
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: a share is from 0 to 1")
@@ -119,7 +119,7 @@ def share_read(text: str) -> tuple[str, float]:
 
 
 def weight_read(text: str) -> tuple[str, float]:
-    """`acme=2`"""
+    """Parse a weight such as `acme=2`."""
     name, weight = _named(text)
     if not 0 < weight < math.inf:
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: a weight is above 0")
@@ -127,7 +127,7 @@ def weight_read(text: str) -> tuple[str, float]:
 
 
 def factor_read(text: str) -> float:
-    """A number of at least 0."""
+    """Parse a number of at least 0."""
     if not _NUMBER.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number such as 16 or 0.02")
     return float(text)

@@ -1,4 +1,4 @@
-"""A replay's outcomes as people read them, a line for each policy and namespace, and as JSON for programs."""
+"""Report a replay's outcomes: for people a line for each policy and namespace, for programs JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ Line = tuple[str, Tally, Outcome | None]
 
 
 def headline(name: str, requests: Sequence[Request], block_tokens: int) -> str:
-    """What was replayed."""
+    """Return a summary of the trace."""
     names = namespaces_of(requests)
     tokens = format_amount(sum(request.input_tokens for request in requests))
     return " · ".join(
@@ -44,7 +44,7 @@ def headline(name: str, requests: Sequence[Request], block_tokens: int) -> str:
 
 
 def table(outcomes: Sequence[Outcome], *, columns: int, is_colourful: bool = False, is_unicode: bool = True) -> str:
-    """Shares are of prompt tokens; hits and misses of a line add up to 100 %."""
+    """Return the table. Shares are of prompt tokens; hits and misses of a line add up to 100 %."""
     lines = _lines(outcomes)
     reasons = [one for one in REASONS if any(tally.missed_tokens[one] for _, tally, _ in lines)]
     heads = ["policy", "hits", "peak resident", *reasons]
@@ -65,7 +65,7 @@ def table(outcomes: Sequence[Outcome], *, columns: int, is_colourful: bool = Fal
 
 
 def document(trace: str, requests: Sequence[Request], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The same for programs: tokens instead of shares, and memory over time."""
+    """Return the results for programs, with tokens instead of shares, and memory over time."""
     return {
         "trace": {
             "name": trace,
@@ -80,7 +80,7 @@ def document(trace: str, requests: Sequence[Request], outcomes: Sequence[Outcome
 
 
 def _lines(outcomes: Sequence[Outcome]) -> list[Line]:
-    """One for each policy, and below it one for each namespace where there are several."""
+    """Return a line for each policy, and below it one for each namespace if there are several."""
     lines: list[Line] = []
     for outcome in outcomes:
         lines.append((outcome.setup.label, outcome.total, outcome))
@@ -101,7 +101,7 @@ def _missed(tally: Tally, reason: str) -> str:
 
 
 def _bar(ratio: float, width: int, *, is_unicode: bool) -> str:
-    """Full width is 100 %."""
+    """Return a bar whose full width is 100 %."""
     eighths = round(ratio * width * 8)
     if not is_unicode:
         return "#" * round(eighths / 8)
@@ -109,7 +109,7 @@ def _bar(ratio: float, width: int, *, is_unicode: bool) -> str:
 
 
 def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
-    """What the columns do not say, where there is something to say."""
+    """Return remarks on facts that the columns do not show."""
     remarks = []
     for outcome in outcomes:
         total = outcome.total

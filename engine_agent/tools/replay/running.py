@@ -1,7 +1,7 @@
-"""One replay: requests at their times through the real block manager, hashing, index, expiry and eviction included.
+"""One replay: requests at their times through the real block manager, including hashing, index, expiry and eviction.
 
-A request is admitted, filled and released in the moment it arrives, unless answers take time: then it holds its blocks
-until its last token, and waits where there is no room for it.
+A request is admitted, filled and released at its arrival, unless answers take time: then it uses its blocks until its
+last token, and waits when there is no room.
 """
 
 import time
@@ -40,17 +40,17 @@ class Clock:
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A request that waits or is served."""
+    """A waiting or running request."""
 
     number: int
     request: Request
-    blocks: Blocks | None = None  # hashed when it is its turn
-    left: int = 0  # tokens of its answer that have no room yet
+    blocks: Blocks | None = None  # hashed at its admission
+    left: int = 0  # tokens of its answer without room yet
     admissions: int = 0
 
 
 def replay(requests: Sequence[Request], setup: Setup, *, on_step: OnStep | None = None) -> Outcome:
-    """Requests in the order of their time. `on_step` hears how many have arrived."""
+    """Replay requests, sorted by time. `on_step` is called with the number of arrived requests."""
     began = time.perf_counter()
     run = Run(requests, setup)
     for number, request in enumerate(requests, 1):
@@ -62,7 +62,7 @@ def replay(requests: Sequence[Request], setup: Setup, *, on_step: OnStep | None 
 
 
 class Run:
-    """The manager, and who waits for it and who is served in it."""
+    """The manager, with its waiting and running requests."""
 
     def __init__(self, requests: Sequence[Request], setup: Setup) -> None:
         self.moments: list[Moment] = []
@@ -76,11 +76,11 @@ class Run:
         self.tallies = {name: Tally() for name in names}
         self._waiting: dict[str, deque[Asked]] = {}
         for name in [ONE_CACHE] if setup.is_one_cache else names:
-            key = sha256(name.encode()).digest()  # of a replay, so nobody's secret
+            key = sha256(name.encode()).digest()  # only a replay's, so not a secret
             self.manager.set_namespace(name, key=key, epoch=1, policy=setup.policy_of(name))
             self._waiting[name] = deque()
         self._served: dict[tuple[int, int], Asked] = {}  # by number and admission, in the order of admission
-        self._due: list[tuple[float, tuple[int, int]]] = []  # when its next tokens are there
+        self._due: list[tuple[float, tuple[int, int]]] = []  # the times at which requests have their next tokens
 
     def arrive(self, number: int, request: Request) -> None:
         self._until(request.at_seconds)
@@ -98,7 +98,7 @@ class Run:
         return self._waiting[self._space(request)]
 
     def _until(self, seconds: float) -> None:
-        """Time goes on to then, and whoever ends on the way makes room for who waits."""
+        """Advance the time, and give the room of requests that end meanwhile to waiting ones."""
         while self._due and self._due[0][0] <= seconds:
             at, place = heappop(self._due)
             self._move_clock(at)
@@ -112,7 +112,7 @@ class Run:
             self.manager.tick()
 
     def _let_in(self) -> None:
-        """In each namespace the first come first. Who cannot get in now, with nobody served, never will."""
+        """Admit waiting requests by arrival in each namespace. Refuse those that do not fit an idle manager."""
         for line in self._waiting.values():
             while line and self._admit(line.popleft()):
                 pass
@@ -121,7 +121,7 @@ class Run:
                 self._refuse(line.popleft())
 
     def _admit(self, asked: Asked) -> bool:
-        """False: it waits on."""
+        """Admit or refuse a request. Return False if it still waits."""
         blocks = asked.blocks = asked.blocks or self._hashed(asked)
         try:
             answer = self.manager.admit(blocks, room_for_tokens=asked.left)
@@ -146,7 +146,7 @@ class Run:
         return self.manager.sequence(self._space(request), tokens, kv_format=KV_FORMAT, model_revision=MODEL)
 
     def _go_on(self, asked: Asked) -> None:
-        """The tokens it had room for are there; the last one's K and V come when the next is computed."""
+        """Handle the tokens that a request had room for. K and V of the last one are computed with the next token."""
         assert asked.blocks is not None
         self.manager.fill(asked.blocks, len(asked.blocks.tokens) - 1)
         has_ended = not asked.left
@@ -155,7 +155,9 @@ class Run:
             self._let_in()
 
     def _begin_next(self, asked: Asked, blocks: Blocks) -> bool:
-        """Its end, or room for its next tokens, up to the end of a block. False: it waits, to begin anew."""
+        """End the request, or allocate its next tokens, up to the end of a block. Return False if it must restart
+        later.
+        """
         if not asked.left:
             self._leave(asked)
             return True
@@ -171,13 +173,13 @@ class Run:
         return True
 
     def _preempt(self, asked: Asked, refused: Deferred) -> Asked:
-        """Who came in last gives its place up to `asked`, and is the first to come back."""
+        """Preempt the latest admitted request to make room for `asked`. It will be the first to return."""
         space = self._space(asked.request) if refused.reason == "limit" else None
         rivals = [one for one in self._served.values() if space in (None, self._space(one.request))]
         youngest = rivals[-1]
         self._leave(youngest)
         self.tallies[youngest.request.namespace].preemptions += 1
-        if len(rivals) > 1:  # otherwise nobody is left to make room for the rest of its answer, ever
+        if len(rivals) > 1:  # otherwise no other request could ever make room for the rest of its answer
             self._line(youngest.request).appendleft(youngest)
         return youngest
 
@@ -205,7 +207,7 @@ class Run:
 
 
 def _arena(requests: Sequence[Request], setup: Setup) -> Arena:
-    """A byte for each token, so bytes are tokens; one slab, so that every block of the pool can be used."""
+    """Return an arena with one byte per token, and one slab, so that every block of the pool can be used."""
     size = setup.block_tokens
     room = sum(-(-(request.input_tokens + request.output_tokens) // size) for request in requests)
     blocks = room if setup.pool_tokens is None else max(1, setup.pool_tokens // size)
@@ -213,7 +215,7 @@ def _arena(requests: Sequence[Request], setup: Setup) -> Arena:
 
 
 def _limits(requests: Sequence[Request]) -> CacheLimits:
-    """No block of the trace is forgotten, so cold means never seen; what expired is gone by the next request."""
+    """Return limits that never forget a block of the trace, so cold means never seen, and reclaim all that expired."""
     blocks = sum(len(request.hash_ids) for request in requests) + 1
-    ghosts = blocks * (1 + RUN_SIZE) * len(namespaces_of(requests))  # which share them in equal parts
+    ghosts = blocks * (1 + RUN_SIZE) * len(namespaces_of(requests))  # shared in equal parts
     return CacheLimits(ghost_blocks=ghosts, event_blocks=1, reclaimed_runs=blocks)

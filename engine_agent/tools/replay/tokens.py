@@ -1,4 +1,4 @@
-"""Prompts made of hash ids: equal ids give equal blocks, different ids different ones, so the real hashing can run."""
+"""Make prompts from hash ids: equal ids give equal blocks, different ids different ones, so real hashing can run."""
 
 from engine_agent.tools.replay.trace import LARGEST_ID, Request
 
@@ -7,7 +7,7 @@ TOKEN_BITS, TOKEN_MASK = 32, 2**32 - 1
 
 
 def prompt_tokens(request: Request, number: int, block_tokens: int) -> list[int]:
-    """Each block is its id over and over. A rest without an id is like no other request's."""
+    """Return a prompt in which each block repeats its id. A rest without an id is unique to the request."""
     times, has_half = divmod(block_tokens, 2)
     tokens: list[int] = []
     for one in request.hash_ids:
@@ -20,6 +20,6 @@ def prompt_tokens(request: Request, number: int, block_tokens: int) -> list[int]
 
 
 def answer_tokens(number: int, count: int) -> list[int]:
-    """What request `number` generated: the trace names no blocks for it, so it equals nothing else."""
+    """Return the answer of request `number`, unique to it because the trace names no blocks for answers."""
     one = LARGEST_ID + 1 + number
     return ([one & TOKEN_MASK, one >> TOKEN_BITS] * (count // 2 + 1))[:count]

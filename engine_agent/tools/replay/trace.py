@@ -1,8 +1,8 @@
-"""Request traces: JSON lines as Mooncake publishes them, one request a line, without any text.
+"""Request traces: JSON lines as Mooncake publishes them, one request per line, without any text.
 
 {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …], "namespace": "acme"}
 
-`timestamp` is in milliseconds. `hash_ids` has an id for each block of the prompt; equal ids mean equal blocks behind
+`timestamp` is in milliseconds. `hash_ids` has an id for each block of the prompt; equal ids mean equal blocks after
 equal prefixes. A rest that fills no block may have an id or not. `namespace` may be missing, other fields are ignored.
 """
 
@@ -31,7 +31,7 @@ class Request:
 
 
 def read_trace(lines: Iterable[str], *, block_tokens: int, head: int | None = None) -> list[Request]:
-    """The requests in the order of their time, the first `head` lines of them. Raises ToolError."""
+    """Return the requests of the first `head` lines, sorted by time. Raises ToolError."""
     requests: list[Request] = []
     for number, line in enumerate(lines, 1):
         if head is not None and len(requests) >= head:
@@ -40,7 +40,7 @@ def read_trace(lines: Iterable[str], *, block_tokens: int, head: int | None = No
             requests.append(_request(number, line, block_tokens))
     if not requests:
         raise ToolError("there is no request in it")
-    requests.sort(key=lambda request: request.at_seconds)  # stable: lines of one moment stay in order
+    requests.sort(key=lambda request: request.at_seconds)  # stable: lines with the same time stay in order
     return requests
 
 

@@ -1,1 +1,1 @@
-"""`luminet savings`: what prefix caching saves on one machine, measured with it and without, taking turns."""
+"""`luminet savings`: measure what prefix caching saves on one machine, by turns with and without. Start: `plan.py`."""

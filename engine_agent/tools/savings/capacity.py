@@ -1,18 +1,20 @@
-"""How many requests a machine can have at once. Two meanings, and both are shown.
+"""Capacity: how many requests a machine can serve at once. There are two meanings, and both are reported.
 
-In time: so many that the first token of 95 in 100 still comes within a bound. In memory: so many as the pool has room
-for, where requests that begin alike hold the blocks of their beginning once.
+In time: as many as still get 95 of 100 first tokens within a bound. In memory: as many as fit the pool, where requests
+with a common beginning share its blocks.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-Holds = Callable[[int], Awaitable[bool]]  # whether so many at once are within the bound
+Holds = Callable[[int], Awaitable[bool]]  # returns whether this many at once are within the bound
 
 
 async def most_within(holds: Holds, most: int) -> int:
-    """The largest number for which it holds, up to `most`: doubled until it does not, then narrowed down. 0: not even
-    one. What holds for a number is taken to hold below it.
+    """Return the largest number up to `most` for which `holds` is true, or 0.
+
+    The number is doubled until `holds` is false, then found by bisection, which assumes that `holds` is true below a
+    true number.
     """
     good, bad = 0, most + 1
     trial = 1
@@ -30,7 +32,7 @@ async def most_within(holds: Holds, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Requests that fit in a pool together, with a beginning in common and without."""
+    """The numbers of requests that fit a pool together, with a common beginning and without."""
 
     pool_blocks: int
     with_caching: int
@@ -38,7 +40,7 @@ class Room:
 
 
 def room_in(pool_blocks: int, *, template_tokens: int, own_tokens: int, block_tokens: int) -> Room:
-    """`own_tokens` is the tail and the answer. Only full blocks are shared: the rest of the template is each one's."""
+    """Return the room. `own_tokens` is the tail and the answer. Only full blocks of the template are shared."""
     whole = -(-(template_tokens + own_tokens) // block_tokens)
     shared = template_tokens // block_tokens
     sharing = max(0, pool_blocks - shared) // (whole - shared) if whole > shared else pool_blocks

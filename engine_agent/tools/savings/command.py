@@ -1,4 +1,4 @@
-"""`luminet savings`: its options, the measurement, and what comes out."""
+"""`luminet savings`: its options, the measurement, and its output."""
 
 import argparse
 import asyncio
@@ -136,7 +136,7 @@ def _room(options: argparse.Namespace, plan: Plan, kv_dtype: str | None) -> Room
 
 
 def blocks_of(model: Path, kv_dtype: str | None, pool_bytes: int = POOL_BYTES) -> int | None:
-    """How many blocks a pool of that size has."""
+    """Return how many blocks of a format fit a pool of this size."""
     if kv_dtype not in KV_FORMATS:
         return None
     config = read_config(model)

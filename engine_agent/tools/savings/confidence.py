@@ -1,4 +1,4 @@
-"""Between what and what a figure lies, from its samples alone: the bootstrap's percentiles."""
+"""Confidence intervals of figures, from their samples alone: the bootstrap's percentiles."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Statistic = Callable[[Sequence[float]], float]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure, and the interval that holds it with a confidence of LEVEL."""
+    """A figure and its interval at the confidence LEVEL."""
 
     value: float
     low: float
@@ -32,7 +32,7 @@ def estimate(statistic: Statistic, samples: Sequence[float], *, seed: int = 0) -
 
 
 def reduction(statistic: Statistic, ours: Sequence[float], theirs: Sequence[float], *, seed: int = 0) -> Estimate:
-    """By what share `ours` is below `theirs`; each side is resampled on its own."""
+    """Return by what share `ours` is below `theirs`; each side is resampled separately."""
     random_ = random.Random(seed)
     found = sorted(
         1 - statistic(random_.choices(ours, k=len(ours))) / statistic(random_.choices(theirs, k=len(theirs)))

@@ -1,4 +1,4 @@
-"""An engine of one's own for the time of a measurement: `luminet engine`, started apart and always stopped again."""
+"""A temporary engine for a measurement: `luminet engine` in its own process, always stopped at the end."""
 
 import os
 import re
@@ -29,7 +29,7 @@ class Engine:
 
 @contextmanager
 def engine_running(model: Path, options: Sequence[str] = ()) -> Iterator[Engine]:
-    """Alone, on a free port, with a state folder that goes when it ends. Raises ToolError with its last words."""
+    """Run a standalone engine on a free port, with a temporary state directory. Raises ToolError with its output."""
     with tempfile.TemporaryDirectory(prefix="luminet-savings-") as folder:
         state, log = Path(folder) / "state", Path(folder) / "log"
         arguments = ["--model", str(model), "--port", "0", "--state", str(state), *options]
@@ -40,7 +40,7 @@ def engine_running(model: Path, options: Sequence[str] = ()) -> Iterator[Engine]
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us, and we stop it
+                start_new_session=True,  # Ctrl-C reaches only us, and we stop it
             )
         try:
             url = _address(process, log)
@@ -50,7 +50,7 @@ def engine_running(model: Path, options: Sequence[str] = ()) -> Iterator[Engine]
 
 
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    """As soon as it says that it serves."""
+    """Wait for the engine's address in its output."""
     deadline = time.monotonic() + READY_SECONDS
     while not (served := _SERVED.search(said := log.read_text(encoding="utf-8", errors="replace"))):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -70,7 +70,7 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def cpu_seconds_of(pid: int) -> float | None:
-    """What a process has computed so far; None where the system does not tell."""
+    """Return a process's CPU time so far, or None where the system does not provide it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""What it was measured on: a figure without its machine says nothing."""
+"""A description of the measured machine, without which figures mean nothing."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def described() -> str:
-    """`Intel(R) Xeon(R) …, 2 cores, Linux x86_64, Python 3.11.7, load 0.3`."""
+    """Return for example `Intel(R) Xeon(R) …, 2 cores, Linux x86_64, Python 3.11.7, load 0.3`."""
     cores = usable_cores()
     parts = [cpu_model(), f"{cores} core{'s' * (cores > 1)}", f"{platform.system()} {platform.machine()}"]
     return ", ".join([*parts, f"Python {platform.python_version()}", f"load {os.getloadavg()[0]:.1f}"])

@@ -1,4 +1,4 @@
-"""Both sides on one server: one at a time for the times, then as many at once as a bound allows."""
+"""Measure both sides on one server: one request at a time for the times, then as many at once as a bound allows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from engine_agent.tools.loadgen.summary import quantile, summary_of
 from engine_agent.tools.savings.capacity import most_within
 from engine_agent.tools.savings.plan import SIDES, Plan, Prompts, Side
 
-LEAST_SHARE = 0.9  # of the template that a hit must find
+LEAST_SHARE = 0.9  # of the template, for a request to count as a hit
 FEWEST_AT_ONCE = 8  # requests of a trial; 3 for each at once above that
 BOUND_SHARE = 0.95
 BOUND_FACTOR = 4.0
@@ -25,21 +25,21 @@ CpuSeconds = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """So many at once: how fast they were served, and whether first tokens came in time."""
+    """A trial with `together` requests at once: its throughput, and whether first tokens came in time."""
 
     together: int
     requests: int
     requests_per_second: float
-    ttft_ms: float  # below which BOUND_SHARE of them lie
+    ttft_ms: float  # the BOUND_SHARE quantile
     is_within: bool
 
 
 @dataclass(slots=True)
 class Measured:
-    """All that was found on one side."""
+    """All measurements of one side."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)  # of the server, for each of these; empty: not known
+    cpu_seconds: list[float] = field(default_factory=list)  # of the server, for each outcome; empty: not known
     trials: list[Trial] = field(default_factory=list)
     together: int = 0
 
@@ -49,7 +49,7 @@ class Measured:
 
     @property
     def machine_seconds(self) -> float:
-        """Of a request, with the server as busy as the bound allows; one alone, where it allows not even that."""
+        """Return the time per request with the server as busy as the bound allows, or alone if it allows no more."""
         within = [trial.requests_per_second for trial in self.trials if trial.is_within]
         return 1 / max(within or [trial.requests_per_second for trial in self.trials])
 
@@ -69,9 +69,9 @@ async def measure(
     cpu_seconds: CpuSeconds | None = None,
     on_step: OnStep,
 ) -> Found:
-    """Raises ToolError."""
+    """Return the measurements of both sides. Raises ToolError."""
     sides: dict[Side, Measured] = {side: Measured() for side in SIDES}
-    for side in SIDES:  # the template is computed once, and the server is warm
+    for side in SIDES:  # computes the template once, and warms the server up
         _checked(await ask(opened, server, prompts.next(side)))
     for number in range(plan.rounds):
         on_step("one at a time", number, plan.rounds)
@@ -100,7 +100,7 @@ async def _trials(
 
         async def holds(together: int, side: Side = side) -> bool:
             on_step(f"{side} caching, {together} at once", 0, 1)
-            # The template may have been evicted by the other side's prompts; that is no part of its own cost.
+            # The other side's prompts may have evicted the template; that is not a cost of this side.
             _checked(await ask(opened, server, prompts.next(side)))
             workload = [prompts.next(side) for _ in range(max(FEWEST_AT_ONCE, 3 * together))]
             outcomes = await send_together(opened, server, workload, concurrency=together)
@@ -118,12 +118,12 @@ def trial_of(together: int, outcomes: Sequence[Outcome], bound_ms: float) -> Tri
 
 
 def check_sides(sides: dict[Side, Measured], plan: Plan) -> None:
-    """A side that did not do what its name says would be praised or blamed for nothing. Raises ToolError."""
+    """Raise ToolError if a side did not behave as its name says, because its figures would be wrong."""
     cached = {side: [one.cached_tokens for one in found.outcomes] for side, found in sides.items()}
     told = {side: [tokens for tokens in all_ if tokens is not None] for side, all_ in cached.items()}
     if any(len(told[side]) < len(cached[side]) for side in SIDES):
         raise ToolError("the server does not say how many prompt tokens came from its cache (cached_tokens)")
-    # A template in text may be a few tokens longer or shorter than planned.
+    # A template as text may be a few tokens longer or shorter than planned.
     prompt = quantile(sorted(one.prompt_tokens for one in sides["with"].outcomes), 0.5)
     least = LEAST_SHARE * plan.template_tokens * prompt / plan.prompt_tokens
     if (fewest := min(told["with"])) < least:

@@ -1,8 +1,8 @@
-"""What is asked on both sides: requests equal in length, on one side with a beginning in common, on the other without.
+"""The requests of both sides: equal in length, on one side with a common beginning, on the other without.
 
-Without prefix caching every prompt is computed in full. So is one that no other begins like, on a server that caches;
-looking up and keeping its blocks is on top and is less than a hundredth. That is what makes it possible to alternate
-request by request on one server that runs all the time, instead of comparing two that were started apart.
+Without prefix caching, every prompt is computed in full. A prompt with a unique beginning is also computed in full by a
+server that caches; looking up and storing its blocks adds less than a hundredth. So both sides can alternate request by
+request on one running server, instead of a comparison of two separate ones.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Plan:
     output_tokens: int = 32
     rounds: int = 20
     most_together: int = 32
-    bound_ms: float | None = None  # for the capacity; None: four times the median TTFT of one alone without caching
+    bound_ms: float | None = None  # for the capacity; None: four times the median TTFT of one request without caching
     price_per_hour: float = 1.0
     seed: int = 0
 
@@ -31,7 +31,7 @@ class Plan:
 
 
 class Prompts:
-    """New ones without end, of either side. `seed` should differ from run to run: a server may still know the last."""
+    """Unlimited new prompts for both sides. Use another `seed` in each run: a server may still cache the last one's."""
 
     def __init__(self, plan: Plan, vocabulary: Vocabulary) -> None:
         self._plan, self._vocabulary = plan, vocabulary

@@ -1,4 +1,4 @@
-"""A picture of a result: each first token of both sides, and what came within the bound."""
+"""A plot of a result: each first token of both sides, and the first tokens within the bound."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ COLOURS: dict[Side, str] = {"with": OURS, "without": THEIRS}
 
 
 def write_plots(result: Result, folder: Path) -> list[Path]:
-    """The paths written. Raises ToolError, OSError."""
+    """Write the plot and return the paths. Raises ToolError, OSError."""
     return write_figures(folder, {"savings": lambda: _drawn(result)})
 
 
@@ -24,7 +24,7 @@ def fact(result: Result) -> str:
 
 
 def _drawn(result: Result) -> Any:
-    """Left: every first token of one request alone. Right: first tokens as more are asked at once."""
+    """Draw first tokens of single requests on the left, and of increasing numbers at once on the right."""
     figure = new_figure(10, 4.5)
     left, right = figure.subplots(1, 2, sharey=True)
     figure.suptitle(fact(result), x=0.01, ha="left", fontweight="bold")

@@ -1,4 +1,4 @@
-"""A result as people read it: a table, then what its words mean."""
+"""Report a result for people: a table, then explanations."""
 
 from engine_agent.tools.report import NO_VALUE, aligned, format_number, format_percent
 from engine_agent.tools.savings.confidence import LEVEL, Estimate
@@ -30,7 +30,7 @@ def headline(result: Result) -> str:
 
 
 def remarks(result: Result) -> list[str]:
-    """What must be known to read the table."""
+    """Return what a reader must know about the table."""
     plan, found = result.plan, result.found
     lines = [
         f"Measured on {result.machine}.",

@@ -1,4 +1,4 @@
-"""What was saved: each side's figures, the share saved, and how sure that is."""
+"""The result: each side's figures, the share saved, and its confidence."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,7 +19,7 @@ class Saved:
     name: str
     unit: str
     sides: dict[Side, Estimate]
-    share: Estimate  # by which the side with caching is below
+    share: Estimate  # by which the side with caching is lower
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Result:
 
     @property
     def cpu(self) -> Saved | None:
-        """Of the server, for one request alone."""
+        """Return the server's CPU time for a single request, if known."""
         with_, without = (self.found.sides[side].cpu_seconds for side in SIDES)
         if not with_ or not without or not sum(without):
             return None
@@ -59,7 +59,7 @@ class Result:
         )
 
     def cost(self, side: Side) -> float:
-        """Of 1,000 requests on a machine kept as busy as the bound allows."""
+        """Return the cost of 1,000 requests on a machine as busy as the bound allows."""
         return 1_000 * self.found.sides[side].machine_seconds * self.plan.price_per_hour / 3_600
 
     @property
@@ -67,7 +67,7 @@ class Result:
         return 1 - self.cost("with") / self.cost("without")
 
     def document(self) -> dict[str, Any]:
-        """For programs, with every sample."""
+        """Return the result for programs, with every sample."""
         return {
             "url": self.server.url,
             "model": self.server.model,

@@ -1,1 +1,1 @@
-"""How the demo model was made. Not installed with the wheel."""
+"""The training of the demo model. Not installed with the wheel. Start reading at `train.py`."""

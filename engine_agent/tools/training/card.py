@@ -1,4 +1,4 @@
-"""The model card of the folder: what the model is, what it read, how well it does, under which licence."""
+"""The model card: the model, its training data, its quality, its licence."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ Python Software Foundation, under the PSF License Agreement, `engine_agent/demo/
 
 
 def model_card(folder: Path) -> str:
-    """Written from `training.json` and `config.json`, so that no figure is typed by hand."""
+    """Return the card, with all figures from `training.json` and `config.json`."""
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     corpus, training, held_out = record["corpus"], record["training"], record["held_out"]
     shape = training["plan"]["shape"]

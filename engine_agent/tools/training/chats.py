@@ -1,7 +1,7 @@
-"""Conversations about docstrings, for the demo model to learn how a chat goes; and the template they are written in.
+"""Training conversations about docstrings, from which the demo model learns to chat; and their template.
 
 An answer is an object's name and the first paragraph of its docstring. Some chats have a page of documentation as their
-system prompt and ask about what stands there, so that an answer can depend on text far above it.
+system prompt and ask about it, so that an answer can depend on text far above it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ argparse asyncio bisect builtins collections contextlib csv dataclasses datetime
 logging math os os.path pathlib random re shutil statistics string subprocess sys textwrap threading time
 """
 POPULAR = frozenset(POPULAR_WORDS.split())
-PAGE_CHARACTERS = 1200  # of most pages; a module with much to say also gets a LONG_PAGE
+PAGE_CHARACTERS = 1200  # of most pages; a module with enough text also gets a LONG_PAGE
 LONG_PAGE = 12_000
 
 
@@ -66,13 +66,13 @@ Chat = tuple[Message, ...]
 
 
 def render(chat: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
-    """What the template makes of a chat."""
+    """Return the text of a chat, as the template renders it."""
     text = "".join(f"{START}{message.role}\n{message.content}{END}\n" for message in chat)
     return text + f"{START}assistant\n" if add_generation_prompt else text
 
 
 def as_dicts(chat: Sequence[Message]) -> list[dict[str, str]]:
-    """As chat APIs take it."""
+    """Return the chat in the form of chat APIs."""
     return [{"role": message.role, "content": message.content} for message in chat]
 
 
@@ -93,7 +93,7 @@ def is_worth_asking(entry: Entry) -> bool:
 
 
 def second_turn(entry: Entry, others: Sequence[Entry], random: Random) -> Chat:
-    """What a user may say next: ask for the signature, for another object, or say thanks."""
+    """Return a user's next message and its answer: about the signature, about another object, or thanks."""
     if entry.signature and len(entry.signature) < 80 and random.random() < 0.4:
         return exchange(random.choice(CALLS), f"`{entry.name}{entry.signature}`")
     if random.random() < 0.2:
@@ -102,14 +102,14 @@ def second_turn(entry: Entry, others: Sequence[Entry], random: Random) -> Chat:
 
 
 def plain_chat(entry: Entry, others: Sequence[Entry], random: Random) -> Chat:
-    """A question about an entry, sometimes with a system prompt, sometimes with a second turn."""
+    """Return a question about an entry, sometimes with a system prompt, sometimes with a second turn."""
     system = (Message("system", random.choice(SYSTEMS)),) if random.random() < 0.3 else ()
     chat = system + question_about(entry, random)
     return chat + second_turn(entry, others, random) if random.random() < 0.25 else chat
 
 
 def page_chat(module: Sequence[Entry], random: Random, characters: int) -> Chat:
-    """Questions about entries that stand in the system prompt."""
+    """Return questions about entries in the system prompt."""
     shown, left = list[Entry](), characters
     for entry in module[random.randrange(len(module)) :]:
         left -= len(entry.paragraph)
@@ -129,7 +129,7 @@ def small_talk(random: Random) -> Chat:
 
 
 def make_chats(entries: Sequence[Entry], random: Random) -> Iterator[Chat]:
-    """One pass: each entry asked about once, those of popular modules three times, and chats about pages."""
+    """Iterate over one pass: each entry once, those of popular modules three times, and chats about pages."""
     asked = [entry for entry in entries if is_worth_asking(entry)]
     for module, group in groupby(asked, key=lambda entry: entry.module):
         others = list(group)

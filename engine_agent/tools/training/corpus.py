@@ -1,8 +1,8 @@
-"""What the demo model reads: the language reference, the standard library, its docstrings, as every CPython has them.
+"""The demo model's training data: the language reference, the standard library and its docstrings, as in every CPython.
 
-The corpus depends on the Python that runs this and on nothing else; `digest` says which one it was. A topic or module
-whose name hashes below the limit is held out with all that is made of it: page, source and chats. Paragraphs that it
-shares with others (topics quote each other) are cut from those, so nothing held out is ever trained on.
+The corpus depends only on the Python that runs this; `digest` identifies it. A topic or module whose name hashes below
+the limit is held out with its page, source and chats. Paragraphs that it shares with other documents (topics quote each
+other) are removed from those, so held-out text is never trained on.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ LEAVE_OUT = frozenset(
 )
 TWINS = frozenset({"ntpath", "nturl2path", "_collections_abc", "__hello__", "__phello__", "this", "antigravity"})
 PUBLIC = {"posixpath": "os.path", "_pydecimal": "decimal", "_pyio": "io", "_pydatetime": "datetime"}
-SHORTEST, LONGEST_SOURCE = 300, 300_000  # characters; below is nothing to learn, above are tables more than text
+SHORTEST, LONGEST_SOURCE = 300, 300_000  # characters; shorter sources teach nothing, longer ones are mostly tables
 HELD_OUT_PERCENT = 6
 SALT = "luminet 1"  # of the first ten, the one that leaves the modules people ask about in training
 SHARED_PARAGRAPH = 60  # characters; shorter ones are phrases, not text
@@ -30,7 +30,7 @@ SHARED_PARAGRAPH = 60  # characters; shorter ones are phrases, not text
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text; `origin` is the topic or module it was made of, which is what is held out or not."""
+    """One text; `origin` is the topic or module it was made from, which is held out or not as a whole."""
 
     origin: str
     kind: str  # topic, page or source
@@ -43,7 +43,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """All documents in the order of their names, and what docstrings say about which object."""
+    """All documents, sorted by name, and the docstrings of objects."""
 
     training: tuple[Document, ...]
     held_out: tuple[Document, ...]
@@ -52,18 +52,18 @@ class Corpus:
 
 
 def is_held_out(origin: str) -> bool:
-    """Whether this topic or module is kept from training: decided by its name alone, so no run decides otherwise."""
+    """Return whether this topic or module is held out, which depends on its name alone and so never changes."""
     return int(hashlib.sha256(f"{SALT} {origin}".encode()).hexdigest()[:8], 16) % 100 < HELD_OUT_PERCENT
 
 
 def read_topics() -> Iterator[Document]:
-    """The language reference, as `help()` shows it."""
+    """Iterate over the language reference, as `help()` shows it."""
     for name, text in sorted(pydoc_data.topics.topics.items()):
         yield Document(f"topic:{name}", "topic", tidy(text))
 
 
 def read_sources(root: Path) -> Iterator[tuple[str, str]]:
-    """Name and source of each module below this folder that is text rather than a table or a test."""
+    """Iterate over name and source of each module below this folder that is text, not a table or a test."""
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         generated = parts[0].startswith("_sysconfigdata")  # paths and flags of one machine
@@ -75,12 +75,12 @@ def read_sources(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def tidy(text: str) -> str:
-    """Without trailing blanks, with at most one empty line in a row: neither teaches anything."""
+    """Return the text without trailing blanks and repeated empty lines, which teach nothing."""
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text.replace("\t", "    "))).strip() + "\n"
 
 
 def page(module: str, entries: Iterable[Entry]) -> str:
-    """What a module's docstrings say, as one page of prose."""
+    """Return a module's docstrings as one page of prose."""
     return tidy("\n".join([f"{module}\n{'=' * len(module)}\n", *(entry.paragraph for entry in entries)]))
 
 
@@ -89,20 +89,20 @@ def paragraphs(text: str) -> list[str]:
 
 
 def fingerprints(text: str) -> set[str]:
-    """Its paragraphs, however they are indented and wrapped, the short ones left out."""
+    """Return a text's paragraphs without indentation and wrapping, except for short ones."""
     words = (" ".join(paragraph.split()) for paragraph in paragraphs(text))
     return {one for one in words if len(one) >= SHARED_PARAGRAPH}
 
 
 def without(text: str, forbidden: set[str]) -> str:
-    """The text without the paragraphs that are in `forbidden`."""
+    """Return the text without the paragraphs in `forbidden`."""
     if fingerprints(text).isdisjoint(forbidden):
         return text
     return "\n\n".join(one for one in paragraphs(text) if " ".join(one.split()) not in forbidden).strip() + "\n"
 
 
 def read_documents(root: Path) -> tuple[list[Document], list[Entry]]:
-    """Every document and every entry, held out or not, of the standard library below this folder."""
+    """Return every document and entry of the standard library below this folder, held out or not."""
     documents, entries = list(read_topics()), dict[str, list[Entry]]()
     for name, source in read_sources(root):
         if len(source) >= SHORTEST:
@@ -117,7 +117,7 @@ def read_documents(root: Path) -> tuple[list[Document], list[Entry]]:
 
 
 def digest_of(documents: Sequence[Document]) -> str:
-    """sha256 over names and texts, each with its length in front."""
+    """Return a sha256 over names and texts, each preceded by its length."""
     digest = hashlib.sha256()
     for document in documents:
         for part in (document.name.encode(), document.text.encode()):
@@ -126,7 +126,7 @@ def digest_of(documents: Sequence[Document]) -> str:
 
 
 def split(found: Iterable[Document], entries: Iterable[Entry]) -> Corpus:
-    """What is trained on and what is not, without a paragraph that is in both."""
+    """Return the training and the held-out documents, without a paragraph in both."""
     documents = sorted(found, key=lambda document: document.name)
     held_out = tuple(document for document in documents if is_held_out(document.origin))
     forbidden = set[str]().union(*(fingerprints(document.text) for document in held_out))
@@ -142,5 +142,5 @@ def split(found: Iterable[Document], entries: Iterable[Entry]) -> Corpus:
 
 @cache
 def read_corpus() -> Corpus:
-    """The corpus of the Python that runs this."""
+    """Return the corpus of the Python that runs this."""
     return split(*read_documents(Path(sysconfig.get_path("stdlib"))))

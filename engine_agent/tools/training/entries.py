@@ -1,4 +1,4 @@
-"""What docstrings say about which object: read from sources without importing them, from C modules by looking."""
+"""Docstrings and their objects: parsed from Python sources without an import, and inspected in C modules."""
 
 import ast
 import importlib
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, MethodDescriptorType, ModuleType
 
-# Modules whose docstrings are, at least in part, in C.
+# Modules with docstrings that are at least partly in C.
 IN_C_WORDS = """
 array binascii builtins collections functools gc io itertools math operator os select signal socket struct sys time
 unicodedata zlib
@@ -22,13 +22,13 @@ class Entry:
     """One docstring: `textwrap`, `dedent`, `(text)`, "Remove any common leading whitespace …"."""
 
     module: str
-    path: str  # inside the module, empty for the module itself
+    path: str  # inside the module; empty for the module itself
     signature: str
     doc: str
 
     @property
     def name(self) -> str:
-        """As a program writes it: `textwrap.dedent`, but `len`."""
+        """Return the name as in a program: `textwrap.dedent`, but `len`."""
         if self.module == "builtins":
             return self.path or self.module
         return f"{self.module}.{self.path}" if self.path else self.module
@@ -39,21 +39,21 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        """The first paragraph on one line, cut after a sentence when it is long."""
+        """Return the first paragraph on one line, cut after a sentence if it is long."""
         words = " ".join(self.doc.split("\n\n", 1)[0].split())
         end = words.find(". ", 120)
         return words if end < 0 else words[: end + 1]
 
     @property
     def paragraph(self) -> str:
-        """As it stands on its module's page."""
+        """Return the entry's text on its module's page."""
         if not self.path:
             return f"{self.doc}\n"
         return f"{self.name}{self.signature}\n\n{textwrap.indent(self.doc, '    ')}\n"
 
 
 def python_entries(module: str, source: str) -> Iterator[Entry]:
-    """The docstrings of a module written in Python, in the order of its source."""
+    """Iterate over the docstrings of a Python module, in the order of its source."""
     tree = ast.parse(source)
     if doc := ast.get_docstring(tree):
         yield Entry(module, "", "", doc)
@@ -75,7 +75,7 @@ def signature_of(node: Defined) -> str:
 
 
 def builtin_entries() -> Iterator[Entry]:
-    """The docstrings of modules written in C."""
+    """Iterate over the docstrings of modules written in C."""
     for name in IN_C:
         module = importlib.import_module(name)
         if not hasattr(module, "__file__") and module.__doc__:
@@ -87,9 +87,9 @@ def builtin_entries() -> Iterator[Entry]:
 
 
 def in_c(module: ModuleType) -> Iterator[tuple[str, object]]:
-    """Public functions, classes and methods of the module that are not written in Python."""
+    """Iterate over the module's public functions, classes and methods that are not written in Python."""
     for name, thing in vars(module).items():
-        if name.startswith("_") or name.endswith("hook"):  # test runners and shells put their own hooks there
+        if name.startswith("_") or name.endswith("hook"):  # test runners and shells install their own hooks there
             continue
         if isinstance(thing, BuiltinFunctionType):
             yield name, thing

@@ -1,4 +1,4 @@
-"""What is recorded about a training run: what it read, where it ran, how well the result reads held-out text."""
+"""Figures about a training run: its data, its machine, and the loss on held-out text."""
 
 import platform
 from collections import Counter
@@ -34,7 +34,7 @@ def machine_figures() -> dict[str, object]:
 
 
 def held_out_figures(model: Llama, tokenizer: Tokenizer, documents: Sequence[HeldOut]) -> dict[str, object]:
-    """Of the weights as the folder has them, and what rounding them to bfloat16 changed."""
+    """Return the loss with the stored weights, and the effect of rounding them to bfloat16."""
     stored = rounded(model)
     kinds = sorted({document.kind for document in documents})
     return {

@@ -1,4 +1,4 @@
-"""The model folder in Hugging Face's layout: written at the end of training, and read again."""
+"""Write and read the model folder in Hugging Face's layout."""
 
 import json
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 
 
 def rounded(model: Llama) -> Llama:
-    """The model with weights as bfloat16 holds them, in float32: what will be read from the folder."""
+    """Return the model with weights rounded to bfloat16, in float32, equal to those read from the folder."""
     twin = Llama(model.shape)
     twin.load_state_dict({name: weight.bfloat16().float() for name, weight in model.state_dict().items()})
     return twin
 
 
 def config_of(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
-    """`config.json`. Theta and dtype are there twice, under the names before and since transformers 5."""
+    """Return `config.json`. Theta and dtype appear twice, under the names before and since transformers 5."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -55,7 +55,7 @@ def config_of(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
 
 
 def generation_config_of(tokenizer: Tokenizer) -> dict[str, object]:
-    """A chat ends with the turn, a plain text with the end of the text."""
+    """Return generation settings: a chat ends with the turn, a plain text with the end of the text."""
     end, end_of_text = tokenizer.token_to_id(END), tokenizer.token_to_id(END_OF_TEXT)
     return {
         "bos_token_id": end_of_text,
@@ -95,7 +95,7 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
 
 
 def write_folder(folder: Path, model: Llama, tokenizer: Tokenizer) -> None:
-    """All that `transformers` reads; the weights as bfloat16."""
+    """Write all files that `transformers` reads, with weights as bfloat16."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: weight.bfloat16().contiguous() for name, weight in model.state_dict().items()}
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
@@ -127,7 +127,7 @@ def read_tokenizer(folder: Path = PATH) -> Tokenizer:
 
 
 def read_model(folder: Path = PATH) -> Llama:
-    """In float32, whatever the folder's weights are stored as."""
+    """Return the model in float32, whatever the dtype of the stored weights."""
     model = Llama(read_shape(folder))
     model.load_state_dict({name: weight.float() for name, weight in load_file(folder / WEIGHTS).items()})
     return model.eval().requires_grad_(False)

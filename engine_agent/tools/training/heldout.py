@@ -1,6 +1,6 @@
-"""The held-out text that lies in the repository, and how well a model reads it.
+"""The held-out text in the repository, and a model's loss on it.
 
-A user's Python may be another one, so what the figures in the documentation were measured on is kept here.
+A user's Python may differ, so the text behind the figures in the documentation is stored here.
 """
 
 import json
@@ -28,7 +28,7 @@ RANGES = ((0, 512), (512, 1024), (1024, 2048), (2048, 4096), (4096, 8192))
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """One document no model of ours was trained on."""
+    """One document that no model of ours was trained on."""
 
     name: str
     kind: str
@@ -36,11 +36,11 @@ class HeldOut:
 
 
 def choose(documents: Sequence[Document]) -> list[HeldOut]:
-    """Documents long enough to measure on: the longest of each kind at length, then others as long as they fit."""
+    """Return documents long enough for a measurement: the longest of each kind in length, then others as they fit."""
     usable = [document for document in documents if len(document.text) >= SHORTEST]
     long = {document.name for kind, most in LONG_ONES.items() for document in longest_of(usable, kind)[:most]}
     chosen, left = [], MOST_BYTES
-    # Prose before code: there is less of it.
+    # Prose before code, because there is less of it.
     for document in sorted(usable, key=lambda document: (document.name not in long, document.kind == "source")):
         text = cut(document.text, LONG if document.name in long else LONGEST)
         if len(text) >= SHORTEST and len(text.encode()) <= left:
@@ -55,7 +55,7 @@ def longest_of(documents: Iterable[Document], kind: str) -> list[Document]:
 
 
 def cut(text: str, longest: int) -> str:
-    """At the end of a paragraph."""
+    """Return the text, cut at the end of a paragraph."""
     return text if len(text) <= longest else text[: text.rindex("\n\n", 0, longest)] + "\n"
 
 
@@ -71,14 +71,14 @@ def load(path: Path = PATH) -> list[HeldOut]:
 
 @torch.inference_mode()
 def losses(model: Llama, tokenizer: Tokenizer, text: str) -> Tensor:
-    """Nats for each token of a text, read from its beginning; at most as many as the model has positions."""
+    """Return nats for each token of a text from its beginning, up to the model's positions."""
     tokens = [tokenizer.token_to_id(END_OF_TEXT), *tokenizer.encode(text).ids][: model.shape.positions + 1]
     row = torch.tensor(tokens)
     return functional.cross_entropy(model(row[None, :-1])[0].float(), row[1:], reduction="none")
 
 
 def bits_per_byte(model: Llama, tokenizer: Tokenizer, documents: Iterable[HeldOut]) -> float:
-    """Over whole documents; what tokenizers of different sizes can be compared by."""
+    """Return bits per byte over whole documents, comparable between tokenizers."""
     nats, size = 0.0, 0
     for document in documents:
         tokens = tokenizer.encode(document.text).ids[: model.shape.positions]
@@ -88,7 +88,7 @@ def bits_per_byte(model: Llama, tokenizer: Tokenizer, documents: Iterable[HeldOu
 
 
 def perplexity_by_position(model: Llama, tokenizer: Tokenizer, documents: Iterable[HeldOut]) -> dict[str, float]:
-    """Of tokens at these positions, over the documents that reach into the last range."""
+    """Return the perplexity of tokens at these positions, over documents that extend into the last range."""
     reach = [found for one in documents if len(found := losses(model, tokenizer, one.text)) > RANGES[-1][0] + 512]
     means = ((first, last, torch.cat([found[first:last] for found in reach]).mean()) for first, last in RANGES)
     return {f"{first}-{last}": round(mean.exp().item(), 3) for first, last, mean in means}

@@ -1,6 +1,6 @@
 """The demo model as a network: Llama's arithmetic under Hugging Face's parameter names, for training and tests.
 
-What serves tokens is the engine, not this: there is no cache here, every call sees whole sequences.
+The engine serves tokens, not this: there is no cache here, and every call sees whole sequences.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What `config.json` says about the network."""
+    """The network's sizes in `config.json`."""
 
     vocab: int = 2048
     hidden: int = 256
@@ -27,7 +27,7 @@ class Shape:
 
 
 def rotary_table(positions: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
-    """Cosines and sines for these positions, [..., head_dim], in the half-split order of Hugging Face."""
+    """Return cosines and sines for these positions, [..., head_dim], in the half-split order of Hugging Face."""
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
     angles = positions.float()[..., None] * shape.rope_theta**-exponents
     angles = torch.cat((angles, angles), dim=-1)
@@ -35,7 +35,7 @@ def rotary_table(positions: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (i, i + head_dim / 2) of the last dimension by its angle."""
+    """Rotate each pair (i, i + head_dim / 2) of the last dimension by its angle."""
     first, second = x.chunk(2, dim=-1)
     return x * cos.to(x.dtype) + torch.cat((-second, first), dim=-1) * sin.to(x.dtype)
 
@@ -90,7 +90,7 @@ class Layer(nn.Module):
 
 
 class Body(nn.Module):
-    """All but the head; the extra level exists because Hugging Face's names begin with `model.`."""
+    """Everything except the head; the extra level exists because Hugging Face's names begin with `model.`."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Body(nn.Module):
 
 
 class Llama(nn.Module):
-    """Tokens [batch, length] to logits [batch, length, vocab]; the head is the embedding, transposed."""
+    """Maps tokens [batch, length] to logits [batch, length, vocab]; the head is the transposed embedding."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Llama(nn.Module):
 
 
 def initialise(model: Llama) -> None:
-    """Small normal weights; what writes into the residual stream starts smaller the deeper the model is."""
+    """Set small normal weights; those that write into the residual stream are smaller in deeper models."""
     depth = (2 * model.shape.layers) ** -0.5
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:

@@ -1,4 +1,4 @@
-"""How the weights move: Muon for matrices, AdamW for the embedding and the norms, one learning rate curve for both."""
+"""The optimisers: Muon for matrices, AdamW for the embedding and the norms, one learning rate curve for both."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def make_optimisers(model: Llama, *, muon_rate: float, adam_rate: float) -> list
 
 
 def rate_share(done: float) -> float:
-    """The share of the full learning rate when this share of all tokens is done: up, level, down to nothing."""
+    """Return the share of the full learning rate after this share of all tokens: up, level, down to zero."""
     return min(1.0, done / WARM_UP, (1.0 - done) / COOL_DOWN)
 
 

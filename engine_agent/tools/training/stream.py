@@ -14,7 +14,7 @@ from engine_agent.tools.training.corpus import Corpus, Document
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How often a pass has each kind of document, and how much small talk beyond what `make_chats` has."""
+    """The frequency of each kind of document in a pass, and the small talk beyond that of `make_chats`."""
 
     topic: float = 4.0
     page: float = 2.0
@@ -23,7 +23,7 @@ class Mix:
 
 
 def mixed(documents: Sequence[Document], random: Random, mix: Mix) -> Iterator[str]:
-    """Each document as often as the mix says; a fraction is a chance."""
+    """Iterate over each document as often as the mix says; a fraction is a probability."""
     times = {"topic": mix.topic, "page": mix.page, "source": mix.source}
     for document in documents:
         whole, chance = divmod(times[document.kind], 1)
@@ -31,7 +31,7 @@ def mixed(documents: Sequence[Document], random: Random, mix: Mix) -> Iterator[s
 
 
 def one_pass(corpus: Corpus, random: Random, mix: Mix) -> list[str]:
-    """Documents and chats in random order."""
+    """Return documents and chats in random order."""
     texts = [*mixed(corpus.training, random, mix), *map(render, make_chats(corpus.entries, random))]
     texts += [render(small_talk(random)) for _ in range(mix.small_talk)]
     random.shuffle(texts)
@@ -39,7 +39,7 @@ def one_pass(corpus: Corpus, random: Random, mix: Mix) -> list[str]:
 
 
 def token_stream(corpus: Corpus, tokenizer: Tokenizer, *, seed: int, count: int, mix: Mix) -> Tensor:
-    """The first `count` tokens of endless passes, each text behind an end-of-text token."""
+    """Return the first `count` tokens of endless passes, each text after an end-of-text token."""
     random, boundary = Random(seed), tokenizer.token_to_id(END_OF_TEXT)
     chunks, have = list[Tensor](), 0
     while have < count:
@@ -50,6 +50,6 @@ def token_stream(corpus: Corpus, tokenizer: Tokenizer, *, seed: int, count: int,
 
 
 def windows(tokens: Tensor, length: int, generator: torch.Generator) -> Tensor:
-    """Rows of `length` + 1 tokens in random order; a row's last token is the next one's first."""
+    """Return rows of `length` + 1 tokens in random order; a row's last token is the next one's first."""
     rows = tokens.unfold(0, length + 1, length)
     return rows[torch.randperm(len(rows), generator=generator)]

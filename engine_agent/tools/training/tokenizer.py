@@ -1,4 +1,4 @@
-"""The demo model's tokenizer: byte-level BPE, so that every text has tokens and every token is text again."""
+"""The demo model's tokenizer: byte-level BPE, so that every text has tokens and every token maps back to text."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ SPECIAL = (END_OF_TEXT, START, END)
 
 
 def train_tokenizer(texts: Iterable[str], vocab: int) -> Tokenizer:
-    """Learn `vocab` tokens: the special ones, the 256 bytes, and what is most often seen together."""
+    """Train a vocabulary of `vocab` tokens: the special ones, the 256 bytes, and the most frequent combinations."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

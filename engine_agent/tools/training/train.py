@@ -1,7 +1,7 @@
-"""`python -m engine_agent.tools.training.train`: make the demo model anew from the Python that runs this.
+"""`python -m engine_agent.tools.training.train`: train the demo model from the Python that runs this.
 
 The same seed, Python, torch and number of threads give the same corpus, the same tokens in the same order and, as far
-as torch promises it, the same weights. The number of tokens is fixed, not the time.
+as torch guarantees it, the same weights. The number of tokens is fixed, not the time.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from engine_agent.tools.training.network import Llama, Shape
 from engine_agent.tools.training.stream import Mix, one_pass, token_stream, windows
 from engine_agent.tools.training.tokenizer import train_tokenizer
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """So many tokens in windows of this length, so many windows to a step."""
+    """A number of tokens in windows of one length, with a number of windows per step."""
 
     length: int
     rows: int
@@ -45,7 +45,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Phases over one mix under one curve of the learning rate, one after the other or all of them mixed."""
+    """Phases over one mix with one learning rate curve, one after the other or shuffled."""
 
     phases: tuple[Phase, ...]
     muon_rate: float
@@ -62,14 +62,14 @@ class Stage:
         return sum(phase.steps * phase.rows * phase.length for phase in self.phases)
 
 
-# Most is learned in short windows, which are fast. The long ones at the end of this stage come when the rate is so low
-# that nobody learns how far a position can be: behind the 2,048th token the model is lost.
+# Most is learned in short windows, which are fast. The long ones at the end of this stage come at so low a rate that
+# the model does not learn distant positions: after the 2,048th token it fails.
 FIRST = Stage(
     phases=(Phase(256, 16, 4_000_000), Phase(512, 8, 3_000_000), Phase(2048, 4, 500_000), Phase(8192, 1, 300_000)),
     muon_rate=0.005,
     adam_rate=0.006,
 )
-# So long windows come again, at a rate at which they count, between short ones, and with more chats.
+# So long windows come again between short ones, at an effective rate, and with more chats.
 SECOND = Stage(
     phases=(Phase(512, 8, 800_000), Phase(2048, 4, 500_000), Phase(8192, 1, 600_000)),
     muon_rate=0.003,
@@ -81,7 +81,7 @@ SECOND = Stage(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that decides about the weights, apart from the corpus."""
+    """All inputs of the training except the corpus."""
 
     stages: tuple[Stage, ...] = (FIRST, SECOND)
     shape: Shape = field(default_factory=Shape)
@@ -91,7 +91,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run is."""
+    """The progress of a run."""
 
     step: int
     steps: int
@@ -110,12 +110,12 @@ class Progress:
 
 
 def make_tokenizer(corpus: Corpus, plan: Plan) -> Tokenizer:
-    """Learned from one pass over the mix the model reads first."""
+    """Return a tokenizer trained on one pass over the first stage's mix."""
     return train_tokenizer(one_pass(corpus, Random(plan.seed), plan.stages[0].mix), plan.shape.vocab)
 
 
 def batches(corpus: Corpus, tokenizer: Tokenizer, stage: Stage, seed: int) -> list[tuple[Phase, Tensor]]:
-    """What each step of a stage reads."""
+    """Return the input of each step of a stage."""
     generator, start, found = torch.Generator().manual_seed(seed), 0, list[tuple[Phase, Tensor]]()
     count = sum(phase.tokens for phase in stage.phases) + 1
     stream = token_stream(corpus, tokenizer, seed=seed, count=count, mix=stage.mix)
@@ -135,10 +135,10 @@ def loss_of(model: Llama, rows: Tensor) -> Tensor:
 
 
 def prepare(plan: Plan) -> None:
-    """Make this process repeatable, and quick: glibc gives large blocks back, and new pages cost a quarter."""
+    """Make this process repeatable and fast: glibc returns large blocks to the system, and new pages cost a quarter."""
     torch.set_num_threads(plan.threads)
     torch.use_deterministic_algorithms(True)
-    # Without this every empty tensor is filled with NaN first. The module's stub does not know its own setting.
+    # Otherwise torch first fills every empty tensor with NaN. The module's stub lacks this setting.
     deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -148,7 +148,7 @@ def prepare(plan: Plan) -> None:
 
 
 def train(model: Llama, steps: list[tuple[Phase, Tensor]], stage: Stage, report: Callable[[Progress], None]) -> None:
-    """Take the model through a stage; `report` hears of every step."""
+    """Train the model through a stage; `report` is called at every step."""
     rates = stage.muon_rate, stage.adam_rate
     optimisers = optimiser.make_optimisers(model, muon_rate=stage.muon_rate, adam_rate=stage.adam_rate)
     began, tokens = time.perf_counter(), 0
@@ -165,7 +165,7 @@ def train(model: Llama, steps: list[tuple[Phase, Tensor]], stage: Stage, report:
 def train_stage(
     model: Llama, corpus: Corpus, tokenizer: Tokenizer, plan: Plan, number: int, report: Callable[[Progress], None]
 ) -> dict[str, object]:
-    """Take the model through stage `number`; what is recorded about that."""
+    """Train the model through stage `number`, and return its record."""
     wall, cpu, last = time.perf_counter(), time.process_time(), list[float]()
     stage = plan.stages[number]
 
@@ -189,7 +189,7 @@ def new_model(plan: Plan) -> Llama:
 
 
 def say(progress: Progress) -> None:
-    """A line every ten steps."""
+    """Print a line every ten steps."""
     if progress.step % 10 == 0 or progress.step == progress.steps:
         print(progress, flush=True)
 
@@ -213,13 +213,13 @@ def finish(
 
 
 def make(out: Path, plan: Plan) -> None:
-    """All of it: from the Python that runs this to a folder."""
+    """Train from the Python that runs this, and write the folder."""
     prepare(plan)
     corpus = read_corpus()
     tokenizer = make_tokenizer(corpus, plan)
     model, stages = new_model(plan), list[dict[str, object]]()
     for number in range(len(plan.stages)):
-        # A later stage begins with weights as a folder stores them, so that it can also be tried from a folder.
+        # A later stage begins with weights as a folder stores them, so that it can also start from a folder.
         model = folder.rounded(model) if number else model
         stages.append(train_stage(model, corpus, tokenizer, plan, number, say))
     finish(out, model, corpus, tokenizer, plan, stages)

@@ -1,4 +1,4 @@
-"""Let the demo model write, without a cache: for samples and tests. The engine does this properly."""
+"""Generate text with the demo model, without a cache: for samples and tests. Use the engine for anything else."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from engine_agent.tools.training.network import Llama
 def write(
     model: Llama, tokenizer: Tokenizer, prompt: str, *, tokens: int, temperature: float = 0.0, seed: int = 0
 ) -> tuple[str, bool]:
-    """What follows the prompt, and whether the model ended it itself. Temperature 0 takes the likeliest token."""
+    """Return the continuation of the prompt, and whether the model ended it itself. Temperature 0 is greedy."""
     generator = torch.Generator().manual_seed(seed)
     ends = {tokenizer.token_to_id(END), tokenizer.token_to_id(END_OF_TEXT)}
     read, written = tokenizer.encode(prompt).ids, list[int]()
@@ -33,5 +33,5 @@ def pick(logits: torch.Tensor, temperature: float, generator: torch.Generator) -
 
 
 def answer(model: Llama, tokenizer: Tokenizer, chat: Sequence[Message], *, tokens: int = 100) -> tuple[str, bool]:
-    """The assistant's next message, the likeliest one, and whether it ended with the end-of-turn token."""
+    """Return the assistant's likeliest next message, and whether it ended with the end-of-turn token."""
     return write(model, tokenizer, render(chat, add_generation_prompt=True), tokens=tokens)
