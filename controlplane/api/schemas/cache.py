@@ -1,4 +1,4 @@
-"""Pins, purges, operations and the audit trail."""
+"""Bodies for pins, purges, operations and the audit trail."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
