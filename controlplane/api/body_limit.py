@@ -48,7 +48,7 @@ class BodyLimit:
             await self._counted(scope, receive, send, limit)
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
-        """Count a body without announced size. At the limit, Django sees a disconnect and the caller gets 413."""
+        """Count a body of unknown size. Beyond the limit, Django sees a disconnect and the caller gets a 413."""
         seen, has_begun = 0, False
 
         async def counted_receive() -> object:

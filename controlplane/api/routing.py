@@ -55,7 +55,7 @@ class Call:
         return self.place.namespace
 
     def expected(self) -> Expected:
-        """Return the revision that the caller saw, from If-Match, in an operation declared with `wants_if_match`."""
+        """Return the revision in If-Match. Raise LookupError if the operation is not declared with `wants_if_match`."""
         if self.seen == frozenset():
             raise LookupError("this operation was not declared with wants_if_match")
         return self.seen

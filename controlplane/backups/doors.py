@@ -151,7 +151,7 @@ def _django_with(url: str) -> None:
 
 
 def _logins() -> tuple[str, str | None]:
-    """Return the URL whose login may create and rename databases (the owner's, if set) and the application's login."""
+    """Return the URL that may create and rename databases (the owner's, if set) and the application's login."""
     if not os.environ.get(URL):
         raise BackupProblem(f"{URL}: is not set, and no stack runs from here")
     try:

@@ -2,7 +2,7 @@
 
 Only endings are repeated: a revoked key, a removed member or a revoked agent must not come back with the backup. What
 was created or changed since is listed, not repeated. Every record of the copy is verified by the hash chain that
-continues the backup's own head, so nobody without the signing key can forge a matching copy.
+continues the backup's own head, so a copy cannot be forged without the signing key.
 """
 
 import json

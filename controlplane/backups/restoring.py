@@ -1,6 +1,6 @@
 """Restore a backup into a new database, reset its epoch there, then swap it in by renaming.
 
-So nobody is ever served from a database that is half restored or not yet reset. The previous database is renamed and
+So no client is ever served from a database that is half restored or not yet reset. The previous database is renamed and
 kept. While this runs, Django's settings must name the database that is being restored: see doors.py.
 """
 
@@ -102,7 +102,7 @@ def connections_end() -> None:
 
 
 def put_in_place(server: Server, *, fresh: str, name: str, now: datetime) -> str | None:
-    """Rename the new database into place. Between the two renames no database has the name and nobody can connect."""
+    """Rename the new database into place. Between the renames no database has the name: no client can connect."""
     aside = None
     if server.has(name):
         nobody_check(server, name)

@@ -1,4 +1,4 @@
-"""Refuse a YAML file before it is built if it would grow too large or is ambiguous."""
+"""Refuse a YAML file that would grow too large or is ambiguous, before any object is built from it."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn
@@ -48,7 +48,7 @@ class Weight(NamedTuple):
 
 
 class NodeChecks:
-    """One walk over the nodes; each is visited once, however many aliases refer to it."""
+    """Checks the nodes in one walk; each is visited once, however many aliases refer to it."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""Validate the control plane's answers where they arrive, so that later errors are our own bugs."""
+"""Validate the control plane's answers where they arrive, so that an error after this point is a bug of ours."""
 
 from typing import Any, TypeAlias
 

@@ -125,7 +125,7 @@ def _key_name(one: Mapping[str, Any]) -> str:
 
 
 def _covered(found: Mapping[str, Any]) -> str:
-    """Return how much of the window has data, unless all of it has."""
+    """Return the window's length and, if not all of it has data, how much has."""
     whole, covered = found["window_seconds"], found["covered_seconds"]
     window = _window(found)
     return window if covered >= whole else f"{span(covered)} of {window}"

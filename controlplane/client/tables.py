@@ -75,7 +75,7 @@ def cell(value: Any) -> str:
 
 
 def bound(value: Any) -> str:
-    """Return how far a field may be changed."""
+    """Return the bound of a field as text."""
     if not isinstance(value, dict):
         return "operators only"
     if "allowed" in value:

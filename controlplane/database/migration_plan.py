@@ -72,7 +72,7 @@ def _coming() -> list[Coming]:
 
 
 def _held(migration: Migration, state: Any) -> list[Held]:
-    """Return the existing tables that the migration locks; nobody waits for a new table."""
+    """Return the existing tables that the migration locks. Locks on new tables delay no one."""
     found = []
     for one in flat(migration.operations):
         why, model = holds(one), model_of(migration.app_label, one)

@@ -16,7 +16,7 @@ _HOLDS: dict[type, str] = {
 
 
 def holds(operation: Any) -> str | None:
-    """Return who waits for the operation, or None if nobody waits longer than a moment."""
+    """Return who waits for the operation, or None if all waits are short."""
     return next((who for kind, who in _HOLDS.items() if isinstance(operation, kind)), None)
 
 

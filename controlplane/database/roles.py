@@ -96,7 +96,7 @@ def owner_instead(environ: MutableMapping[str, str]) -> str | None:
 
 
 def _named(setting: str, url: str) -> str:
-    """Return the URL's login. Raise RolesProblem without one: the system's user would log in, whose role is unknown."""
+    """Return the URL's login. Raise RolesProblem without one: the role to grant to is then unknown."""
     if login := login_of(url):
         return login
     raise RolesProblem(

@@ -72,7 +72,7 @@ class Chats:
 
 @dataclass(slots=True)
 class NameFirst:
-    """A badly structured prompt: the user's name comes first, so each user's long rules after it are computed."""
+    """Badly structured prompts: the user's name comes first, so the long rules after it miss for every user."""
 
     chance: Random
     count: int = 0
@@ -122,7 +122,7 @@ class Customer:
 
 
 def customers(seed: int) -> list[Customer]:
-    """Return the customers, who send about one request in two seconds together. Each seed makes the floods differ."""
+    """Return the customers, together about one request in two seconds. A new seed avoids hits on earlier floods."""
     chance = Random(seed)
     return [
         Customer("shared system prompt", "acme", "support-bot", 5.0, Chats(HELP_DESK, 3, chance)),

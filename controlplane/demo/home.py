@@ -1,4 +1,4 @@
-"""The surroundings of a demo: its files, its backends and the members that join. The caller describes them."""
+"""The description of a demo by its caller: its files, its backends and the members that join."""
 
 from dataclasses import dataclass
 from pathlib import Path

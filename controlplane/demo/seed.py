@@ -58,7 +58,7 @@ def demo_write(home: DemoHome) -> None:
 
 
 def demo_seed(memory: Memory, *, gateway: str | None) -> dict[str, Any]:
-    """Seed the demo and return its addresses and secrets. `gateway` is None where no gateway runs."""
+    """Seed the demo and return its addresses and secrets. `gateway`: its address, or None without one."""
     return {
         "web": settings.ENVIRONMENT.base_url,
         "gateway": gateway,
@@ -136,7 +136,7 @@ def _organisation_seed(wanted: DemoOrganisation) -> Organisation:
 
 
 def _member_seed(memory: Memory, organisation: Organisation, email: str) -> str | None:
-    """Invite a member and accept for them. If the address has an account, that stays invited and None is returned."""
+    """Add a member as people join, and return the password. An existing account is not ours: it stays invited."""
     _, link = member_invite(actor=DEMO, organisation=organisation, email=email, role=Member.Role.ADMIN)
     if User.objects.filter(email=email).exists():
         return None
@@ -154,7 +154,7 @@ def _organisations_known(memory: Memory) -> Iterator[dict[str, Any]]:
 
 
 def _demo_organisations() -> list[Organisation]:
-    """Return the organisations that this module created and nobody deleted. Others may have reused the slugs."""
+    """Return the organisations that this module created and that still exist. Others may have reused the slugs."""
     wanted = [one.slug for one in ORGANISATIONS]
     living = organisations_visible(DEMO).filter(slug__in=wanted).order_by("slug")
     made = AuditRecord.objects.filter(verb=ORGANISATION_MADE, actor_kind=DEMO.kind, actor_id=DEMO.id)

@@ -192,7 +192,7 @@ def _told(client: redis.Redis, state: str) -> None:
 
 
 def _switch() -> Callable[[], bool]:
-    """Return a function that reads the switch: its last value while the database does not answer, at first off."""
+    """Return a function that reads the switch. While the database does not answer: the last value, initially off."""
     from django.db import DatabaseError
 
     from controlplane.analytics.demo_traffic import demo_traffic_now
@@ -209,7 +209,7 @@ def _switch() -> Callable[[], bool]:
 
 
 def _keys(file: Path) -> Callable[[], Mapping[str, str]]:
-    """Return a function that reads the keys from the stack's file, or makes keys if there is none."""
+    """Return a function that reads the keys from the stack's file at each call, or makes keys without such a file."""
     from controlplane.demo.memory import demo_keys_read
     from controlplane.demo.seed import demo_traffic_keys
 

@@ -52,7 +52,7 @@ REMOTE: Sequence[Situation] = ("remote",)
 
 
 def of_stack(name: str) -> Callable[[Context], Iterable[Finding]]:
-    """Return a check by its name, because its module imports packages that only an embedded stack has."""
+    """Return the stack's check of this name, imported late: its module needs packages of the embedded stack."""
 
     def look(context: Context) -> Iterable[Finding]:
         module = importlib.import_module("controlplane.doctor.stack")

@@ -28,7 +28,7 @@ class Context:
 
 
 def shared(collect: Callable[[Context], T]) -> Callable[[Context], T]:
-    """Make a fact that only the first check collects. Other checks wait and get the same result or exception."""
+    """Cache a fact: the first check that needs it collects it; others wait for the same result or exception."""
 
     @wraps(collect)
     def fact(context: Context) -> T:

@@ -82,7 +82,7 @@ def database_findings(seen: DatabaseSeen, *, do: str) -> Iterator[Finding]:
 
 @contextmanager
 def django_models(context: Context) -> Iterator[datetime]:
-    """Open read access for the application's models and selectors. Yield the current time."""
+    """Let the application's models and selectors read the database; nothing writes. Yield the current time."""
     answering_database(context)
     _django_setup(context)
     from django.db import connection

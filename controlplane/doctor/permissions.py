@@ -100,7 +100,7 @@ def _file_finding(file: FileSeen, us: int) -> Finding | None:
 
 
 def _writable(folder: Path) -> Finding:
-    """Check that the directory is writable by its permissions, without a test file, which a full disk would prevent."""
+    """Check write permission without creating a file, so that nothing is left behind, even on a full disk."""
     if not folder.is_dir():
         return _not_writable("writable", str(folder), "it is no folder" if folder.exists() else "it is not there")
     if os.access(folder, os.W_OK | os.X_OK):

@@ -130,7 +130,7 @@ def _environment(environ: Mapping[str, str]) -> tuple[Environment | None, tuple[
 
 
 def _supervisor(environ: Mapping[str, str]) -> int | None:
-    """Return the process that runs a stack from here, or None if there is none or its package is missing."""
+    """Return the process that runs a stack from here, or None if no stack runs or its package is missing."""
     try:
         from controlplane.stack.leftovers import holder
 

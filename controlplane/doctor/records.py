@@ -87,7 +87,7 @@ def days(context: Context) -> Iterator[Finding]:
 
 
 def day_findings(tables: Mapping[str, Collection[date]], today: date, *, do: str) -> Iterator[Finding]:
-    """Evaluate the daily partitions, which retention creates hourly, else a day's first row. `tables`: days of each."""
+    """Evaluate daily partitions. `tables`: days by table. Retention creates them hourly, else a day's first row."""
     newest = max(set.intersection(*(set(days) for days in tables.values())), default=None) if tables else None
     if newest is None:
         yield note("days", "There are no tables for minutes yet: the first report that comes makes one")

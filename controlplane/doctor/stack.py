@@ -58,7 +58,7 @@ def _running(config: StackConfig, environ: Mapping[str, str]) -> Iterator[Listen
 
 
 def _listeners() -> dict[int, tuple[int, str]]:
-    """Return the process that listens on each port, as far as we may see it."""
+    """Return id and name of the process that listens on each port, as far as we may see it."""
     import psutil
 
     found: dict[int, tuple[int, str]] = {}

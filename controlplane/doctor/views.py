@@ -35,7 +35,7 @@ def fleet_views(context: Context) -> Iterator[tuple["DatabaseViews | RestViews",
 
 
 def _reason(error: ClientError) -> str:
-    """Return the reason for people. A token that may not read something is no error."""
+    """Return why REST refused, worded for people. A token without the right to read is no error."""
     status = error.status if isinstance(error, Refused) else None
     if status == 401:
         return "the token is not known"

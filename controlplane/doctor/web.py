@@ -88,7 +88,7 @@ def certificate_end(url: str, seconds: float) -> datetime | None:
 
 
 def date_ahead(date: str | None, asked_at: float) -> float | None:
-    """Return how far a Date header is ahead of us, or None, to within half a second: headers omit fractions."""
+    """Return how far a Date header is ahead, to half a second because it omits fractions; None if it is invalid."""
     if not date:
         return None
     try:

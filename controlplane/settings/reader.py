@@ -67,7 +67,7 @@ class SettingsReader:
 
     def number(self, name: str, default: int, *, low: int, high: int) -> int:
         value = self.text(name, str(default))
-        # isdecimal accepts other scripts' digits, and int() thousands of digits; nobody means either.
+        # isdecimal accepts the digits of other scripts, and int() thousands of digits; neither is a meaningful setting.
         if not (value.isascii() and value.isdecimal() and len(value) < 10 and low <= int(value) <= high):
             self.reject(name, f"{value!r} is no whole number from {low} to {high}")
             return default

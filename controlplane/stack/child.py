@@ -27,7 +27,7 @@ COULD_NOT_START = 127
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A process to run, and the check that tells whether it works."""
+    """A process to run, and the check that shows whether it works."""
 
     name: str
     command: tuple[str, ...]

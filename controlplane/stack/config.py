@@ -114,7 +114,7 @@ class StackConfig:
 
     @property
     def private_place(self) -> Path:
-        """Return PostgreSQL's directory for use without privileges, if only root may enter the home's parents."""
+        """Return the directory for an unprivileged PostgreSQL that cannot enter the home's parent directories."""
         return PRIVATE_PLACES / hashlib.sha256(str(self.home).encode()).hexdigest()[:12]
 
 

@@ -1,4 +1,4 @@
-"""The demo's home in the embedded stack."""
+"""Describes the demo's files and members in the embedded stack."""
 
 from controlplane.demo.home import DemoHome, Joiner
 from controlplane.stack.config import GATEWAY, StackConfig, join_token_file

@@ -26,7 +26,7 @@ Step = tuple[Sequence[str], int]  # arguments of pip, and about how many package
 
 
 class Unavailable(Exception):
-    """The software cannot be had here. The message says why in one line."""
+    """The software is not available on this machine. The message says why in one line."""
 
 
 @dataclass(slots=True)

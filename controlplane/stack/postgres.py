@@ -59,7 +59,7 @@ def wheel_binaries() -> Path:
 
 
 def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, passwords: dict[str, str]) -> Cluster:
-    """Return this home's cluster. If there is none, create it with role and database, completely or not at all."""
+    """Return this home's cluster. Create it with role and database if needed, completely or not at all."""
     binaries = wheel_binaries()
     place = config.home
     if owner and not is_reachable_by_others(config.home / "postgres"):

@@ -93,7 +93,7 @@ def _counts(tokens: Tokens) -> Mapping[str, int]:
 
 
 def _amounts(cost: Cost | None, currency: str | None) -> Mapping[str, str | None]:
-    """Return the amounts as text. Without a cost there may be no currency: zero is written the same in all of them."""
+    """Return the amounts as text, or None without a cost. Zero may lack a currency; it looks the same in all."""
     if cost is None:
         return dict.fromkeys(("amount", "amount_rounded", "saved", "saved_rounded"))
     return {

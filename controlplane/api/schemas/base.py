@@ -12,7 +12,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\
 
 
 def example(**values: Any) -> Any:
-    """Return the example of a schema; the tests check that it fits."""
+    """Return the JSON Schema entry for an example; the tests check that the example fits."""
     return {"examples": [values]}
 
 
@@ -54,7 +54,7 @@ class Given(BaseModel):
 
     @classmethod
     def of(cls, source: Any, **more: Any) -> Self:
-        """Show `source`. `more`: what it does not know itself, or what the caller may not read of it."""
+        """Return the body that shows `source`. `more`: attributes that it lacks or that the caller may not read."""
         return cls.model_validate(_Extended(source, more))
 
     @classmethod

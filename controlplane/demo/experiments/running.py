@@ -49,7 +49,7 @@ def experiment_begin(kind: str, experiment: Experiment, actor: Actor, *, outlive
 
 
 def _process_begin(kind: str, actor: Actor) -> None:
-    """Start the separate process. It inherits no pipe, because the web's supervisor would wait for it."""
+    """Start the separate process. It inherits the settings, but no pipe that the web's supervisor would wait for."""
     nothing = subprocess.DEVNULL
     command = [sys.executable, "-m", PROCESS, kind, actor.id, actor.address, actor.request_id]
     subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
