@@ -1,1 +1,1 @@
-"""The control plane's Django project: it decides and remembers. It never imports torch, and never serves a token."""
+"""The control plane's Django project: it decides and stores. It never imports torch and never generates a token."""

@@ -1,4 +1,4 @@
-"""The ASGI application: request id around everything, limits and probes in front of Django, sockets beside it."""
+"""The ASGI application: request ids around everything, then limits and probes before Django, and web sockets."""
 
 import os
 from typing import Any
@@ -26,7 +26,7 @@ from controlplane.web.probes import Application, Probes, Receive, Scope, Send
 
 
 class RequestId:
-    """Binds the caller's request id, or a fresh one, and gives it back in the response."""
+    """Binds the caller's request id, or a new one, and returns it with the response."""
 
     def __init__(self, inner: Application) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
-"""Beat's schedule by a clock that nobody sets.
+"""A scheduler for beat that uses the monotonic clock.
 
-Celery's own goes by the wall clock: where that is set back by an hour, nothing is due for an hour, and the fleet is not
-swept, nothing is rolled up and nobody is alerted meanwhile.
+Celery's own uses the wall clock: after it is set back by an hour, no task is due for an hour, so the fleet is not
+swept, nothing is rolled up and no alert is sent.
 """
 
 import time
@@ -14,12 +14,12 @@ _BEGAN, _STEADY = datetime.now(UTC), time.monotonic()
 
 
 def steady_now() -> datetime:
-    """The wall clock as it was when this process began, and since then as time really went by."""
+    """Return the wall clock's time at process start plus the time elapsed since, by the monotonic clock."""
     return _BEGAN + timedelta(seconds=time.monotonic() - _STEADY)
 
 
 class SteadyEntry(ScheduleEntry):
-    """Its schedule says what time it is, to itself and to the scheduler."""
+    """A schedule entry whose schedule takes its time from `steady_now`, for itself and for the scheduler."""
 
     def __init__(self, *, last_run_at: datetime | None = None, **named: Any) -> None:
         super().__init__(last_run_at=last_run_at, **named)
@@ -29,6 +29,6 @@ class SteadyEntry(ScheduleEntry):
 
 
 class SteadyScheduler(Scheduler):
-    """In memory: every entry is a sweep that may run late or twice."""
+    """Keeps its state in memory: every entry is a sweep that may run late or twice."""
 
     Entry = SteadyEntry

@@ -1,4 +1,4 @@
-"""The control plane's Celery app. Every message carries the request id of what set it off, and when it was sent."""
+"""The control plane's Celery app. Every message carries the request id of its cause and the time it was sent."""
 
 import logging
 import os
@@ -55,13 +55,13 @@ def _log_failure(sender: Any, task_id: str, exception: BaseException, **_: Any) 
 
 @beat_init.connect
 def _report_beat(**_: Any) -> None:
-    """Beat says that it lives by what it does: each message it has sent renews a key that its health check reads."""
+    """Prove that beat lives by its work: each message it sends renews a key that its health check reads."""
     client = redis_client(app.conf.broker_url)
 
     def renew(**_: Any) -> None:
         client.set(BEAT_ALIVE_KEY, int(time.time()), ex=BEAT_ALIVE_SECONDS)
 
     after_task_publish.connect(renew, weak=False)
-    # The schedule's first pulse is an interval away; a system that starts should not have to wait for it.
+    # The first scheduled pulse is an interval away; a starting system should not wait for it.
     pulse = app.conf.beat_schedule["pulse"]
     app.send_task(pulse["task"], **pulse["options"])

@@ -1,4 +1,4 @@
-"""The `luminet` command. One name on every machine; each command imports only what it needs when it is run."""
+"""The `luminet` command, the same on every machine. Each command imports only what it needs when it runs."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _missing_half(error, words)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read our output has seen enough, as `| head` has
+    except BrokenPipeError:  # the reader of our output stopped early, such as `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
@@ -33,7 +33,7 @@ def _run(words: list[str]) -> int:
 
 
 def _missing_half(error: ModuleNotFoundError, words: Sequence[str]) -> int:
-    """This machine has one half of Luminet and was asked for the other."""
+    """Say which extra is missing: the machine has one half of Luminet, and the command belongs to the other."""
     if (error.name or "").split(".")[0] in {"controlplane", "tenants"}:
         raise error
     extra = _extra_of(words)
@@ -46,7 +46,7 @@ def _missing_half(error: ModuleNotFoundError, words: Sequence[str]) -> int:
 
 
 def _extra_of(words: Sequence[str]) -> str:
-    """Beside what is installed already: pip takes nothing away."""
+    """Return the extra that the command needs, in addition to what is installed: pip removes nothing."""
     name = words[0] if words else ""
     if name in STANDALONE:
         return STANDALONE[name].extra

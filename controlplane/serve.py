@@ -1,4 +1,4 @@
-"""Runs one part of the control plane in this process: what compose, systemd and the embedded stack all call."""
+"""Run one part of the control plane in this process, for compose, systemd and the embedded stack."""
 
 import os
 import shutil
@@ -14,14 +14,14 @@ def run_web() -> None:
     environment = read_environment_or_exit(os.environ)
     schema_fits_or_exit(environment.database_url)
     if environment.shared_metrics_dir is not None:
-        # prometheus-client decides at import between one process and several sharing a folder.
+        # prometheus-client decides at import whether several processes share a directory.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(environment.shared_metrics_dir)
         _begin_at_zero(environment.shared_metrics_dir)
     web_serve(environment)
 
 
 def _begin_at_zero(metrics_dir: Path) -> None:
-    """What processes of an earlier run left behind would be added to this one's numbers."""
+    """Delete the metrics of earlier processes, which would be added to this run's."""
     shutil.rmtree(metrics_dir, ignore_errors=True)
     metrics_dir.mkdir(parents=True, exist_ok=True)
 
@@ -62,7 +62,7 @@ def run_beat() -> None:
 
 
 def _skip_system_checks() -> None:
-    """Django's checks load every page and API route, which worker and beat never serve. `make lint` runs the checks."""
+    """Skip Django's checks: they load every page and API route, unused by worker and beat. `make lint` runs them."""
     os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 
@@ -112,7 +112,7 @@ def _built_in_rules_ensure() -> None:
 
 
 def _standing_token_renew() -> None:
-    """A join token that the environment brings along is good for another day with every start."""
+    """Renew the environment's join token: each start makes it valid for another day."""
     from django.conf import settings
     from django.utils import timezone
 

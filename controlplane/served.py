@@ -1,4 +1,4 @@
-"""The ASGI application as a server runs it: loaded, and then left out of what the garbage collector looks through."""
+"""The ASGI application as a server runs it: loaded, then excluded from garbage collection."""
 
 from controlplane.asgi import application as application
 from controlplane.common.collector import collect_less_often, freeze_what_is_loaded

@@ -1,4 +1,4 @@
-"""Which page answers where. Probes (`/healthz`, `/readyz`, `/metrics`) are in front of this, in probes.py."""
+"""The URL routes of pages and REST API. probes.py answers `/healthz`, `/readyz` and `/metrics` before these."""
 
 from django.apps import apps
 from django.contrib import admin

@@ -1,1 +1,4 @@
-"""The REST API under /api/v1. Translates between HTTP and services; decides nothing about organisations itself."""
+"""The REST API under /api/v1. It translates between HTTP and services, and decides nothing about organisations itself.
+
+Start at routing.py, where operations are declared, and problems.py, which maps errors to statuses.
+"""

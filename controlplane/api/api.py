@@ -1,4 +1,4 @@
-"""The REST API under /api/v1: all operations, one way to refuse, one description."""
+"""The assembled API: all groups of operations, one error handling, one description."""
 
 from ninja import NinjaAPI
 

@@ -1,6 +1,6 @@
-"""What is refused before Django sees it: bodies too large for their path, and heads that Django would stumble over.
+"""Refuses requests before Django reads them: bodies too large for their path, and heads that make Django fail.
 
-Django writes a body of any size to disk before it asks whether anybody wants it, so the limit has to be in front.
+Django writes a body of any size to disk before any code asks for it, so the limit must come first.
 """
 
 import re
@@ -16,7 +16,7 @@ from controlplane.web.middleware import KNOWN_METHODS
 from controlplane.web.probes import Application, Receive, Scope, Send
 
 MEBIBYTE = 1024 * 1024
-ProblemType = Literal["malformed", "too-large", "media-type"]  # words of problems.MEANINGS, which the docs explain
+ProblemType = Literal["malformed", "too-large", "media-type"]  # keys of problems.MEANINGS, which the docs explain
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
@@ -30,7 +30,7 @@ class Refusal:
 
 
 def body_limit_of(path: str) -> int:
-    """Configuration documents describe whole organisations; nothing else is large."""
+    """Return the limit in bytes. Only configuration documents, which describe whole organisations, are large."""
     return (8 if path.startswith("/api/v1/config/") else 1) * MEBIBYTE
 
 
@@ -48,7 +48,7 @@ class BodyLimit:
             await self._counted(scope, receive, send, limit)
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
-        """Not every body announces its size. One that grows too large ends, for Django, as if the caller had left."""
+        """Count a body of unknown size. Beyond the limit, Django sees a disconnect and the caller gets a 413."""
         seen, has_begun = 0, False
 
         async def counted_receive() -> object:
@@ -75,7 +75,7 @@ def too_large(limit: int) -> Refusal:
 
 
 def head_refusal(scope: Scope, limit: int) -> Refusal | None:
-    """What is wrong with the request, as far as its head tells."""
+    """Return why the request's head is refused, or None."""
     lengths = _values(scope, b"content-length")
     if len(lengths) > 1 or any(not _LENGTH.fullmatch(length) for length in lengths):
         return _bad("Content-Length", "must be one decimal number of bytes")
@@ -89,7 +89,7 @@ def head_refusal(scope: Scope, limit: int) -> Refusal | None:
 
 
 def _media_type_refusal(values: set[bytes]) -> Refusal | None:
-    """Django decodes forms with whatever charset is named, and fails on names that are none."""
+    """Refuse charsets other than UTF-8: Django would decode forms with the named one, and fail if it is unknown."""
     try:
         charsets = {parse_header_parameters(value.decode("latin-1"))[1].get("charset", "utf-8") for value in values}
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who calls: a bearer token becomes an actor, and its requests are counted. Cookies mean nothing here."""
+"""Authentication: turn a bearer token into an actor and count its requests. Cookies are ignored."""
 
 from functools import lru_cache
 
@@ -18,7 +18,7 @@ from tenants.errors import InvalidToken
 
 
 class TokenMissing(RefusedRequest):
-    """No bearer token at all."""
+    """The request has no bearer token."""
 
 
 class RateLimited(Exception):
@@ -28,7 +28,7 @@ class RateLimited(Exception):
 
 
 class Bearer(AuthBase):
-    """`Authorization: Bearer <key or operator token>`."""
+    """Authenticates `Authorization: Bearer <key or operator token>`."""
 
     openapi_type = "http"
     openapi_scheme = "bearer"

@@ -1,8 +1,8 @@
-"""Where the next page of a list begins, as a word the caller gives back unread.
+"""Cursors: the start of a list's next page, as an opaque text that the caller sends back.
 
-It is encrypted, so that only what we gave out comes back and nothing can be read from it: a record's number would tell
-how much others do. It is bound to its `kind`: name the list, and whose it is (`keys:<organisation>`), and a cursor of
-another list or another organisation is refused.
+A cursor is encrypted, so that callers can neither forge nor read it: a record's number would reveal the activity of
+others. It is bound to its `kind`, the list and its owner (`keys:<organisation>`), so a cursor of another list or
+another organisation is refused.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""The reference for people: the OpenAPI document put into rows and words, a page for each of its groups.
+"""The API reference for people: the OpenAPI document as rows and sentences, with a page for each group of operations.
 
-The conventions are written in a template. Why no ready-made reference is used: docs/decisions/0021-rest-libraries.md.
+The conventions are in a template. docs/decisions/0021-rest-libraries.md says why no ready-made reference is used.
 """
 
 import json
@@ -17,7 +17,7 @@ from controlplane.api.docs_schemas import Row, body_rows, bounds_words, object_r
 from controlplane.api.openapi_words import Document
 from controlplane.api.problem_json import CONTENT_TYPE
 
-OBJECTS = ("Policy", "Bounds", "Limits")  # described once, and linked from the bodies that hold them
+OBJECTS = ("Policy", "Bounds", "Limits")  # described once, and linked from the bodies that contain them
 _MEMBER = re.compile(r"^( *)(&quot;.*?&quot;)(?=: )", re.MULTILINE)
 
 
@@ -39,7 +39,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One operation, as the contents name it."""
+    """An operation in the table of contents."""
 
     anchor: str
     method: str
@@ -49,7 +49,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Described(Listed):
-    """One operation, as the page of its group shows it."""
+    """An operation on its group's page."""
 
     words: SafeString | None
     who: SafeString
@@ -63,7 +63,7 @@ class Described(Listed):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A group of operations, which has a page."""
+    """A group of operations, with its own page."""
 
     slug: str
     name: str
@@ -73,7 +73,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An object that several bodies hold."""
+    """An object that several bodies contain."""
 
     anchor: str
     name: str
@@ -94,7 +94,7 @@ def sections(document: Document) -> list[Section]:
 
 
 def described(document: Document, section: Section) -> list[Described]:
-    """Return all that there is to say of a group's operations."""
+    """Return the full descriptions of a group's operations."""
     return [_described(document, *operation) for operation in _operations(document, section.name)]
 
 
@@ -107,7 +107,7 @@ def shapes(document: Document) -> list[Shape]:
 
 
 def problems(document: Document) -> list[Refusal]:
-    """Every kind there is, in the order of their statuses."""
+    """Return every kind of problem, ordered by status."""
     found = [_refusal(kind, one) for kind, one in document["components"]["responses"].items()]
     return sorted(found, key=lambda one: one.status)
 
@@ -159,7 +159,7 @@ def _described(document: Document, path: str, method: str, operation: Document) 
 
 
 def _path(path: str) -> SafeString:
-    """With places to break a long one, and its variables marked."""
+    """Return the path with its variables marked, and with places for line breaks."""
     breakable = escape(path).replace("/", "/<wbr>")
     return mark_safe(re.sub(r"\{(\w+)\}", r"<var>{\1}</var>", breakable))  # escaped above
 
@@ -177,7 +177,7 @@ def _parameter(document: Document, one: Document) -> Row:
 
 
 def _curl(path: str, method: str, parameters: list[Document], body: Document | None) -> SafeString:
-    """One command, ready to be pasted where URL and TOKEN are set."""
+    """Return a curl command that can be pasted where URL and TOKEN are set."""
     for one in parameters:
         path = path.replace(f"{{{one['name']}}}", str(one.get("example", "")))
     verb = "" if method == "get" else f"-X {method.upper()} "
@@ -211,6 +211,6 @@ def _refusals(document: Document, operation: Document) -> Iterator[Refusal]:
 
 
 def highlighted(value: Any) -> SafeString:
-    """JSON with the names of members marked."""
+    """Return the value as JSON with the members' names marked."""
     text = escape(json.dumps(value, indent=2, ensure_ascii=False))
     return mark_safe(_MEMBER.sub(r"\1<b>\2</b>", text))  # escaped above

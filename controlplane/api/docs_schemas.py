@@ -1,4 +1,4 @@
-"""JSON Schema in words and rows, for the page for people."""
+"""JSON Schema as sentences and rows, for the reference for people."""
 
 import json
 import re
@@ -19,7 +19,7 @@ FORMATS = {"uuid": "UUID", "date-time": "time, as in 2036-01-01T00:00:00Z"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One parameter or member of a body."""
+    """A parameter, or a member of a body."""
 
     name: str
     kind: SafeString
@@ -31,7 +31,7 @@ class Row:
 
 
 def resolved(document: Document, found: Document) -> Document:
-    """What a reference stands for, with what is said beside it."""
+    """Return what a reference refers to, merged with the members next to it."""
     if "$ref" not in found:
         return found
     _, _, kind, name = found["$ref"].split("/")
@@ -40,12 +40,12 @@ def resolved(document: Document, found: Document) -> Document:
 
 
 def prose(text: str) -> SafeString:
-    """Text whose `words in backticks` are code."""
+    """Return the text as HTML, with `words in backticks` as code."""
     return mark_safe(_CODE.sub(r"<code>\1</code>", escape(text)))  # escaped here
 
 
 def body_rows(document: Document, schema: Document, *, linked: Collection[str]) -> list[Row]:
-    """The members of a body; objects that are described elsewhere are linked."""
+    """Return the members of a body; objects described elsewhere become links."""
     return list(_rows(document, schema, "", linked))
 
 
@@ -67,7 +67,7 @@ def _rows(document: Document, schema: Document, prefix: str, linked: Collection[
 
 
 def description_of(document: Document, schema: Document) -> str:
-    """Its own words, or those of what it is made of."""
+    """Return the schema's description, or the first of its alternatives'."""
     found = resolved(document, schema)
     if "description" in found:
         return str(found["description"])
@@ -86,7 +86,7 @@ def _plain(value: Any) -> str:
 
 
 def type_words(document: Document, schema: Document, linked: Collection[str] = ()) -> SafeString:
-    """What may stand here, in a word or two; a link for an object described elsewhere."""
+    """Return the type in a word or two, or a link for an object described elsewhere."""
     name = schema.get("$ref", "").rpartition("/")[2]
     if name in linked:
         return format_html('<a href="objects#object-{0}">{0}</a>', name)
@@ -108,7 +108,7 @@ def _joined(alternatives: list[SafeString], between: str = " or ") -> SafeString
 
 
 def bounds_words(document: Document, schema: Document) -> str:
-    """How far it may go."""
+    """Return the bounds of a value, as text."""
     found = resolved(document, schema)
     parts = [bounds_words(document, one) for one in found.get("anyOf", [])]
     if found.get("type") == "array":

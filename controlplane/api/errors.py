@@ -1,10 +1,10 @@
-"""What can be wrong with a request before anybody asks what it means. Statuses are given in problems.py, not here."""
+"""Errors of a request's form, found before its meaning is checked. problems.py gives them statuses."""
 
 SHOWN_LENGTH = 100
 
 
 class RefusedRequest(Exception):
-    """One part of the request cannot be used: `field` names it, `message` says what would do."""
+    """One part of the request cannot be used: `field` names it, `message` says what is accepted."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -13,7 +13,7 @@ class RefusedRequest(Exception):
 
 
 class BadJson(RefusedRequest):
-    """The body is not the JSON we take."""
+    """The body is not valid JSON, or not in our strict form."""
 
 
 class BadQuery(RefusedRequest):
@@ -21,23 +21,23 @@ class BadQuery(RefusedRequest):
 
 
 class BadHeader(RefusedRequest):
-    """A header is there, but malformed."""
+    """A header is malformed."""
 
 
 class BadCursor(RefusedRequest):
-    """Not a cursor this list gave out."""
+    """The cursor does not come from this list."""
 
 
 class UnsupportedMediaType(RefusedRequest):
-    """The body is of a kind we do not read."""
+    """The body's media type is not supported."""
 
 
 class PreconditionRequired(RefusedRequest):
-    """The change needs to say which revision it was made for."""
+    """The change must say which revision it is for."""
 
 
 class ForeignTag(RefusedRequest):
-    """If-Match names no revision, so that it can never match."""
+    """If-Match names no revision, so it can never match."""
 
     def __init__(self, tag: str) -> None:
         what = "a weak ETag, which never matches" if tag.startswith("W/") else "not the ETag of a revision"
@@ -45,6 +45,6 @@ class ForeignTag(RefusedRequest):
 
 
 def shown(text: str) -> str:
-    """What somebody sent, fit to be shown back: short, on one line, nothing invisible."""
+    """Return text from the caller so that it can be shown: short, on one line, only printable characters."""
     clipped = text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 1] + "…"
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in clipped)

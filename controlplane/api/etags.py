@@ -1,4 +1,4 @@
-"""Revisions as strong entity tags, what has none as weak ones, and the two conditions with them (RFC 9110, 13.1)."""
+"""Entity tags, strong for revisions and weak otherwise, and the conditions that use them (RFC 9110, 13.1)."""
 
 import hashlib
 import json
@@ -15,12 +15,12 @@ _TAGS = re.compile(rf"{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*+")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the caller believes to change: one of these tags, or, when there are none, whatever is there."""
+    """The caller's If-Match: one of these tags, or None for any revision."""
 
     tags: frozenset[str] | None
 
     def matches(self, revision: int) -> bool:
-        """Compared as strong tags are, letter by letter; so a weak one never matches."""
+        """Compare as strong tags are, character by character, so a weak tag never matches."""
         return self.tags is None or etag_of(revision) in self.tags
 
 
@@ -38,24 +38,24 @@ def parse_if_match(header: str | None) -> Expected:
 
 
 def if_none_match_matches(header: str | None, revision: int) -> bool:
-    """Whether the caller already has this revision."""
+    """Return whether the caller already has this revision."""
     return has_tag(header, etag_of(revision))
 
 
 def has_tag(header: str | None, tag: str) -> bool:
-    """Compared as weak tags are. A malformed header asks for nothing, so whoever sent it gets the answer."""
+    """Compare as weak tags are. A malformed header counts as absent, so its sender gets the full answer."""
     tags = _tags(header or "") or []
     return tags == ["*"] or tag.removeprefix("W/") in {one.removeprefix("W/") for one in tags}
 
 
 def content_tag(content: Any) -> str:
-    """Of what has no revision: weak, because the answer may say beside it when it was read."""
+    """Return a tag for content without a revision: weak, because the answer may also contain the time of reading."""
     text = json.dumps(content, default=str, sort_keys=True, separators=(",", ":"))
     return f'W/"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
 def _tags(header: str) -> list[str] | None:
-    """The tags in a header, `*` alone for any, or None when it is malformed."""
+    """Return the tags of a header, `*` alone for any, or None if it is malformed."""
     header = header.strip(" \t,")
     if header == "*":
         return ["*"]

@@ -1,4 +1,4 @@
-"""The Idempotency-Key header and what makes two requests the same one. What was answered is remembered elsewhere."""
+"""The Idempotency-Key header, and the fingerprint by which two requests are the same. Answers are stored elsewhere."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ _ACCEPTABLE = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 def idempotency_key(header: str | None) -> str | None:
-    """The caller's key, with or without the double quotes the IETF draft puts around it; None without the header."""
+    """Return the caller's key without the optional double quotes of the IETF draft, or None without the header."""
     if header is None:
         return None
     key = header.strip(" \t")
@@ -24,7 +24,7 @@ def idempotency_key(header: str | None) -> str | None:
 
 
 def request_fingerprint(*, method: str, path: str, query: str, body: bytes) -> str:
-    """Equal for the same request sent again, also with its JSON in another order or with other spaces."""
+    """Return a hash that is the same if the request is repeated, even with its JSON reordered or respaced."""
     digest = hashlib.sha256()
     for part in (method.encode(), _bytes(path), _bytes(query), _canonical(body)):
         digest.update(len(part).to_bytes(8, "big") + part)

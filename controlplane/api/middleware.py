@@ -1,4 +1,4 @@
-"""What every answer below /api/ has: a problem instead of a page when refused, rate limits, no cache."""
+"""Middleware for every answer below /api/: refusals as problem documents, rate limits, no caching."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ def api_answers(get_response: Callable[[HttpRequest], Awaitable[HttpResponseBase
 
 @contextmanager
 def _head_is_get(request: HttpRequest) -> Iterator[None]:
-    """Whatever can be read can be asked about; the server leaves the body out."""
+    """Treat HEAD as GET, so that every readable path supports it; the server drops the body."""
     is_head = request.method == "HEAD" and request.path.startswith("/api/")
     if is_head:
         request.method = "GET"
@@ -58,7 +58,7 @@ def _finished(request: HttpRequest, response: HttpResponseBase) -> HttpResponseB
 
 
 def _as_problem(request: HttpRequest, page: HttpResponseBase) -> HttpResponse:
-    """What never reached an operation was answered for people; programs get the same in their form."""
+    """Turn an error page, made before any operation was reached, into a problem document."""
     answer = problem_for_status(page.status_code, [] if _is_host_ours(request) else [("Host", "is not a name of ours")])
     for name in KEPT:
         if page.has_header(name):

@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 description: what ninja knows of the operations, and what holds for all of them.
+"""The OpenAPI 3.1 description: ninja's description of each operation, completed with what is common to all.
 
-The words are in openapi_words.py. The page for people is made from this document alone, in docs.py.
+Its texts are in openapi_words.py. docs.py makes the pages for people from this document alone.
 """
 
 import json
@@ -37,7 +37,7 @@ _PAGE = re.compile(r"Page_(\w+)_")
 
 @lru_cache(maxsize=1)
 def openapi_document() -> Document:
-    """The whole description. It is the same for every caller: do not change what you are given."""
+    """Return the whole description. All callers share the object: do not change it."""
     raw = json.loads(_PAGE.sub(r"\1Page", json.dumps(api.get_openapi_schema(path_prefix=""))))
     schemas = {name: untitled(schema) for name, schema in sorted(raw["components"]["schemas"].items())}
     schemas |= problem_schemas()
@@ -65,7 +65,7 @@ def openapi_document() -> Document:
 
 
 def _sent_schemas(raw: Document, schemas: Document) -> set[str]:
-    """The names of all schemas that request bodies are made of."""
+    """Return the names of all schemas used in request bodies."""
     operations = [operation for methods in raw["paths"].values() for operation in methods.values()]
     todo = [name for one in operations for name in _referenced(one.get("requestBody"))]
     names: set[str] = set()
@@ -97,7 +97,7 @@ def _described(operation: Operation, found: Document, schemas: Document) -> Docu
         "parameters": [*map(_parameter, found["parameters"]), *_header_parameters(operation)],
     }
     if body:
-        (name,) = _referenced(body["content"][JSON]["schema"])  # beside a default where it may be left out
+        (name,) = _referenced(body["content"][JSON]["schema"])  # next to a default if the body is optional
         content = _content(reference("schemas", name), schemas)
         described["requestBody"] = {"required": body["required"], "content": content}
     has_query = any(one["in"] == "query" for one in found["parameters"])
@@ -107,7 +107,7 @@ def _described(operation: Operation, found: Document, schemas: Document) -> Docu
 
 
 def _table_words(operation: Operation) -> Iterator[str]:
-    """In words: two media types for one status would give every generated client a union to tell apart."""
+    """Describe CSV in words: two media types for one status would give generated clients a union to distinguish."""
     if operation.csv_heads:
         yield f"With `format=csv` the answer is `text/csv` with the columns `{', '.join(operation.csv_heads)}`."
 
@@ -136,7 +136,7 @@ def _sent_headers(operation: Operation) -> dict[str, bool]:
 
 
 def gives_location(operation: Operation) -> bool:
-    """Whether the answer says where to read what was begun or made: always where that can be read by itself."""
+    """Return whether the answer has a Location: when it starts an operation or creates an object that has a GET."""
     readable = re.compile(re.escape(operation.path) + r"/\{\w+\}")
     is_readable = any(one.method == "GET" and readable.fullmatch(one.path) for one in OPERATIONS)
     return operation.status == 202 or (operation.status == 201 and is_readable)
@@ -173,7 +173,7 @@ def _content(schema: Document, schemas: Document) -> Document:
 
 
 def example_of(schema: Document, schemas: Document) -> Any:
-    """A schema's own example; a page's is made of its items'."""
+    """Return the schema's own example; a page's consists of an item's."""
     found = schemas[schema["$ref"].rpartition("/")[2]]
     if "examples" in found:
         example = deepcopy(found["examples"][0])

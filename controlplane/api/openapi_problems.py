@@ -1,4 +1,4 @@
-"""How refusals are described: each kind once, and which kinds an operation knows."""
+"""The descriptions of problems: each kind once, and the kinds that an operation can return."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
 
 
 def problem_kinds(operation: Operation, *, has_body: bool, has_query: bool) -> Iterator[str]:
-    """Every kind of refusal this operation knows."""
+    """Yield every kind of problem that the operation can return."""
     yield from ("malformed", "unauthenticated", "rate-limited", "unavailable", *operation.refuses)
     if operation.rule.scope is not None:
         yield "forbidden"

@@ -1,4 +1,4 @@
-"""What the description says that no operation says of itself: groups, parameters, headers, who may call."""
+"""Texts of the API's description that belong to no single operation: groups, parameters, headers, who may call."""
 
 from typing import Any
 
@@ -106,7 +106,7 @@ RESPONSE_HEADERS: dict[str, tuple[str, str]] = {
 
 
 def who(rule: Rule) -> str:
-    """Who may call an operation, as a sentence."""
+    """Return who may call an operation, as a sentence."""
     if rule.scope is None:
         return "Every token that is valid."
     if rule.operators_only:
@@ -121,7 +121,7 @@ def reference(kind: str, name: str) -> dict[str, str]:
 
 
 def untitled(schema: Any) -> Any:
-    """Without the titles pydantic makes of members' names: they say the name again."""
+    """Remove the titles that pydantic makes from members' names, because they only repeat the name."""
     if isinstance(schema, list):
         return [untitled(one) for one in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""One page of a list: always in one order, always a constant number of queries."""
+"""Pages of a list: a fixed order, and a constant number of queries."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
@@ -17,7 +17,7 @@ Row = TypeVar("Row", bound=Model)
 
 
 def page_of(found: Mapping[str, Any], *, kind: str, limit: int, cursor: str | None) -> Answer:
-    """Of what is no table: things by their slugs, in the order of those."""
+    """Return a page of objects that are in no table, ordered by their slugs."""
     key = purpose_key("signing_key", "cursors")
     after = "" if cursor is None else str(cursor_decode(kind, cursor, key=key))
     slugs = [slug for slug in sorted(found) if slug > after]
@@ -35,7 +35,7 @@ def page(
     show: Callable[[list[Row]], list[Any]],
     newest_first: bool = False,
 ) -> Answer:
-    """Rows ordered by one unique column; the cursor is its value on the last row of the page before."""
+    """Return a page of rows ordered by a unique column, whose last value on the previous page is the cursor."""
     key = purpose_key("signing_key", "cursors")
     if cursor is not None:
         after = cursor_decode(kind, cursor, key=key)

@@ -1,4 +1,4 @@
-"""How django-ninja reads bodies and query strings here: strictly. What they mean is for the schemas to say.
+"""Strict parsing of bodies and query strings for django-ninja. The schemas check the values.
 
 Ninja wraps whatever `parse_body` raises in its own HttpError(400); the reason is its `__cause__`.
 """
@@ -48,7 +48,7 @@ def media_type_check(request: HttpRequest) -> None:
 
 
 def query_check(query: str) -> None:
-    """Django reads what it can and replaces the rest; then a typing mistake would silently ask for something else."""
+    """Refuse malformed queries: Django would replace unreadable parts, so a typing error would change the request."""
     for part in query.split("&"):
         name = shown(part.partition("=")[0]) or "query"
         if _BROKEN_ESCAPE.search(part):

@@ -1,4 +1,4 @@
-"""How an error looks on the wire: application/problem+json (RFC 9457). Which error is which is in problems.py."""
+"""Problem documents: application/problem+json (RFC 9457). problems.py maps errors to them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ FieldErrors = Iterable[tuple[str, str]]
 
 
 def problem(status: int, *, type: str, title: str, detail: str, errors: FieldErrors = ()) -> dict[str, Any]:
-    """`type` is the word its section in the docs is found by; `errors` are pairs of field and message."""
+    """Return the document. `type`: the word for its section in the docs; `errors`: pairs of field and message."""
     listed = [{"field": shown(field), "message": _clipped(message)} for field, message in errors]
     return {
         "type": f"/api/v1/docs#problem-{type}",
@@ -30,7 +30,7 @@ def problem(status: int, *, type: str, title: str, detail: str, errors: FieldErr
 
 
 def problem_bytes(document: Mapping[str, Any]) -> bytes:
-    """ASCII only, so that nothing anybody sent can make it fail."""
+    """Return the document in ASCII, so that no text from a caller can make the encoding fail."""
     return json.dumps(document).encode("ascii")
 
 
@@ -52,7 +52,7 @@ def problem_response(
 
 
 def refusal(status: int, error: RefusedRequest, *, type: str, title: str) -> HttpResponse:
-    """The one field that is to blame, in words and as data."""
+    """Return a problem with the one faulty field, in its text and as data."""
     pair = (error.field, error.message)
     return problem_response(status, type=type, title=title, detail=f"{error.field} {error.message}", errors=[pair])
 

@@ -1,4 +1,4 @@
-"""Which error is which status. The only place where the domain's errors meet HTTP."""
+"""Maps errors to HTTP statuses. The only place where the domain's errors meet HTTP."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ log = logging.getLogger("luminet.api")
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="luminet"'}
 Handler = Callable[[HttpRequest, Any], HttpResponse]
 
-# For the docs too: what each kind of problem means, under the word its `type` ends with.
+# Also for the docs: the meaning of each kind of problem, by the word that its `type` ends with.
 MEANINGS = {
     "unauthenticated": (401, "Who are you?", "The token is missing, unknown, revoked or expired."),
     "forbidden": (403, "You may not do this", "The token is known and the thing is yours, but it lacks the right."),
@@ -102,11 +102,11 @@ def _key_reused(request: HttpRequest, error: domain.IdempotencyKeyReused | domai
 
 
 def _rate_limited(request: HttpRequest, error: RateLimited) -> HttpResponse:
-    return _answer("rate-limited", str(error))  # how long to wait is in the headers every answer gets
+    return _answer("rate-limited", str(error))  # every answer's headers say how long to wait
 
 
 def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    """Ninja's own findings. A path that cannot name anything names nothing."""
+    """Answer ninja's validation errors. A malformed path names no object, so it gets a 404."""
     found = list(_validation_fields(error))
     if any(one["loc"][0] == "path" for one in error.errors):
         return _answer("not-found", "There is no such thing.")
@@ -114,7 +114,7 @@ def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
 
 
 def _validation_fields(error: ValidationError) -> Iterator[tuple[str, str]]:
-    """Ninja puts where a value came from before its place, and for bodies the name of our own argument too."""
+    """Yield field and message. Ninja puts the source before the location and, for bodies, our argument's name."""
     for one in error.errors:
         source, *path = one["loc"]
         (problem,) = field_problems([{**one, "loc": path[1:] if source == "body" else path}], root="body")
@@ -122,7 +122,7 @@ def _validation_fields(error: ValidationError) -> Iterator[tuple[str, str]]:
 
 
 def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-    """Ninja wraps what reading the body raised; the reason is its cause."""
+    """Answer an error that ninja raised while it read the body; the reason is its cause."""
     cause = error.__cause__
     if isinstance(cause, refused.UnsupportedMediaType):
         return _refused("media-type")(request, cause)
@@ -143,7 +143,7 @@ def _database_away(request: HttpRequest, error: OperationalError) -> HttpRespons
 
 
 def _cannot_be_kept(request: HttpRequest, error: DataError) -> HttpResponse:
-    """Some value that our own checks let through is too long or too large for its column."""
+    """Answer a value that our checks accepted, but that is too long or too large for its column."""
     log.error("a value does not fit its column", exc_info=error)
     problem = "holds something too long or too large to be kept"
     return _answer("invalid", f"The request {problem}. Nothing was changed.", [("request", problem)])
@@ -190,7 +190,7 @@ def problems_register(api: NinjaAPI) -> None:
 
 
 def problem_for_status(status: int, fields: list[tuple[str, str]] | None = None) -> HttpResponse:
-    """For what never reached an operation: no such path, no such method, a host that is not ours."""
+    """Return the problem for a request that reached no operation: unknown path, wrong method, foreign host."""
     kind = next((kind for kind, meaning in MEANINGS.items() if meaning[0] == status), None)
     if kind is None:
         kind = "malformed" if status < 500 else "broken"

@@ -1,6 +1,6 @@
-"""How many requests a token has made, counted in Redis for all web processes together. The rule is in rates.py.
+"""Counts each token's requests in Redis, for all web processes together. The rule is in rates.py.
 
-When Redis does not answer, this process counts for itself: the limit may then be met once per process.
+While Redis does not answer, each process counts for itself: the limit then applies once per process.
 """
 
 import logging
@@ -15,12 +15,12 @@ from controlplane.api.rates import MICROSECONDS, LocalBuckets, Rate, Verdict
 log = logging.getLogger("luminet.api")
 
 ANSWER_SECONDS = 0.1
-AWAY_SECONDS = 1.0  # after a silence Redis is not asked again for so long: not every request should wait for it
+AWAY_SECONDS = 1.0  # after a failure Redis is not used for so long: not every request should wait for it
 COMPLAINT_SECONDS = 60.0
 CONNECTIONS = 32
 KEY_PREFIX = "luminet:rate:"
 
-# A clock that was put back must not lock a token out for long, so nobody is ever more than one window ahead.
+# A clock that was set back must not lock a token out for long, so a token is at most one window ahead.
 _TAKE = """
 local interval, window, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 if now < 0 then
@@ -39,7 +39,7 @@ return {1, paid - now}
 
 
 class RateLimiter:
-    """One for each process; safe for all its threads."""
+    """Counts requests; one for each process, safe for all its threads."""
 
     def __init__(self, redis_url: str, requests_per_minute: int) -> None:
         self._rate = Rate(requests_per_minute)
@@ -49,7 +49,7 @@ class RateLimiter:
         self._complain_at = 0.0
 
     def take(self, token_id: str, *, now: float | None = None) -> Verdict:
-        """Count one request. `now` is for tests; without it Redis's own clock counts, the same for every process."""
+        """Count one request. `now` is for tests; normally Redis's clock counts, which all processes share."""
         if time.monotonic() >= self._away_until:
             try:
                 return self._take_shared(token_id, now)

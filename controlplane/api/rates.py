@@ -1,7 +1,7 @@
-"""How many requests a token may make a minute, as arithmetic. Counting for all processes is in rate_limits.py.
+"""The arithmetic of rate limits. rate_limits.py counts for all processes.
 
-The rule is GCRA: each admitted request moves a token's "paid until" one interval on, and it may be at most a minute
-ahead of the clock. So a rested token has a full minute's requests at once, and then one for each interval that passes.
+The rule is GCRA: each admitted request moves a token's "paid until" forward by one interval, at most a minute ahead of
+the clock. So an idle token can make a minute's requests at once, and then one for each interval that passes.
 """
 
 import threading
@@ -16,13 +16,13 @@ MOST_LOCAL_TOKENS = 10_000
 class Verdict:
     limit: int
     remaining: int
-    reset_seconds: int  # until the whole limit is there again
-    retry_after: int | None  # None when the request is admitted
+    reset_seconds: int  # until the whole limit is available again
+    retry_after: int | None  # None if the request is admitted
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A limit in whole microseconds, so that no rounding ever gives or takes a request."""
+    """A limit in whole microseconds, so that rounding never adds or loses a request."""
 
     limit: int
 
@@ -35,13 +35,13 @@ class Rate:
         return self.interval * self.limit
 
     def verdict(self, *, is_admitted: bool, ahead: int) -> Verdict:
-        """`ahead`: how many microseconds the token has paid for beyond now, this request included."""
+        """Return the verdict. `ahead`: microseconds beyond now that the token has paid for, with this request."""
         wait = None if is_admitted else max(1, _whole_seconds(ahead + self.interval - self.window))
         return Verdict(self.limit, (self.window - ahead) // self.interval, _whole_seconds(ahead), wait)
 
 
 class LocalBuckets:
-    """The same rule for this process alone."""
+    """The same rule for this process only."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
@@ -64,7 +64,7 @@ class LocalBuckets:
 
 
 def headers(verdict: Verdict) -> dict[str, str]:
-    """The fields of the current IETF draft, and the three older ones that most clients read."""
+    """Return the headers of the current IETF draft, and the three older ones that most clients read."""
     limit, remaining, reset = (str(number) for number in (verdict.limit, verdict.remaining, verdict.reset_seconds))
     fields = {
         "RateLimit-Policy": f'"token";q={limit};w={WINDOW_SECONDS}',

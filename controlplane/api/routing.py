@@ -1,7 +1,7 @@
-"""How an operation is declared: its rule beside its path, and everything that is the same for all of them.
+"""Declares operations: the access rule next to the path, and everything that all operations share.
 
-An operation without a rule cannot be written. Before a view runs, its caller has been recognised and counted, and the
-organisation and namespace of its path were looked up under the rule; a view gets them found, or is never called.
+An operation cannot be declared without a rule. Before a view runs, its caller is authenticated and counted, and the
+organisation and namespace of its path are looked up under the rule. If one is not found, the view is never called.
 """
 
 import inspect
@@ -35,12 +35,12 @@ FOUND_HERE = ("org", "ns")  # path parameters that are looked up for the view
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request to one operation, with what its path names."""
+    """One request to an operation, with the objects that its path names."""
 
     request: HttpRequest
     actor: Actor
     place: Place
-    seen: Expected = frozenset()  # empty: If-Match was not asked for, and nothing would match it
+    seen: Expected = frozenset()  # empty: the operation uses no If-Match, and nothing would match it
 
     @property
     def organisation(self) -> Organisation:
@@ -55,7 +55,7 @@ class Call:
         return self.place.namespace
 
     def expected(self) -> Expected:
-        """The revision the caller has seen, from If-Match, where the operation says that it `wants_if_match`."""
+        """Return the revision in If-Match. Raise LookupError if the operation is not declared with `wants_if_match`."""
         if self.seen == frozenset():
             raise LookupError("this operation was not declared with wants_if_match")
         return self.seen
@@ -65,30 +65,30 @@ class Call:
 class Answer:
     body: BaseModel | None = None
     status: int = 200
-    revision: int | None = None  # goes into the ETag
+    revision: int | None = None  # for the ETag
     location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One declared operation, for whoever wants to walk them all, and for the description."""
+    """A declared operation, for the description and for code that iterates over all operations."""
 
     method: str
     path: str
     rule: access.Rule
     name: str
     tag: str
-    status: int  # of its answer when all goes well
+    status: int  # of a successful answer
     wants_if_match: bool = False
     gives_etag: bool = False
-    changes_nothing: bool = False  # a question with a body: sent again, it is answered anew
-    csv_heads: tuple[str, ...] = ()  # of the table that `?format=csv` answers with
-    refuses: tuple[str, ...] = ()  # kinds of problems it knows besides those that all operations like it know
-    secrets: tuple[str, ...] = ()  # members of its answer that are given once, and null when it is given again
+    changes_nothing: bool = False  # a query with a body: a repeated request is computed again
+    csv_heads: tuple[str, ...] = ()  # columns of the table for `?format=csv`
+    refuses: tuple[str, ...] = ()  # kinds of problems beyond those that all operations like it have
+    secrets: tuple[str, ...] = ()  # members that are shown once, and null in a repeated answer
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether an Idempotency-Key makes sending it twice the same as sending it once."""
+        """Return whether an Idempotency-Key makes sending it twice the same as sending it once."""
         return self.method in ("POST", "PUT")
 
 
@@ -98,7 +98,7 @@ View = Callable[..., Answer | HttpResponse]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Operations of one subject."""
+    """The operations of one subject."""
 
     tag: str
     router: Router = field(default_factory=Router)
@@ -131,7 +131,7 @@ class Group:
         returns: type[BaseModel] | None,
         more: dict[str, Any],
     ) -> Callable[[View], View]:
-        """`more`: what Operation says of itself beyond this."""
+        """Declare an operation. `more`: further fields of Operation."""
 
         def declare(view: View) -> View:
             secrets = one_time_secrets(returns)
@@ -155,7 +155,7 @@ class Group:
 
 
 def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
-    """The view as ninja calls it: with a request, and with the path's own parameters."""
+    """Return the view as ninja calls it: with a request and the path's own parameters."""
     path, rule = operation.path, operation.rule
     wanted = list(inspect.signature(view).parameters.values())[1:]
     own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in _found_here(path)]
@@ -208,13 +208,13 @@ def _place(actor: Actor, rule: access.Rule, named: dict[str, str]) -> Place:
 
 
 def _query_name(parameter: inspect.Parameter) -> str:
-    """What callers write: `from` is no name for an argument of ours."""
+    """Return the parameter's name for callers: `from` cannot name a Python argument."""
     said = (getattr(one, "alias", None) for one in getattr(parameter.annotation, "__metadata__", ()))
     return next((alias for alias in said if alias), parameter.name)
 
 
 def _query_names_check(request: HttpRequest, known: set[str]) -> None:
-    """A misspelt parameter would silently ask for something else."""
+    """Refuse unknown parameters: a misspelt one would silently change the request."""
     for name in request.GET:
         if name not in known:
             there_are = f"there are {', '.join(sorted(known))}" if known else "it takes none"
@@ -255,7 +255,7 @@ def _once(call: Call, operation: Operation, perform: Callable[[], HttpResponse])
     answer = once(actor=call.actor, key=key, fingerprint=fingerprint, now=now, perform=performed)
     if isinstance(answer, HttpResponse):
         return answer
-    body = _without(operation.secrets, answer.body)  # the version before kept secrets, too
+    body = _without(operation.secrets, answer.body)  # the previous version stored secrets, too
     return HttpResponse(body.encode(), status=answer.status, headers={**answer.headers, REPLAYED: "true"})
 
 

@@ -1,6 +1,6 @@
-"""JSON as strict as we need it: one meaning for every document, nothing PostgreSQL or another parser would trip over.
+"""Strict JSON: one meaning for every document, and nothing that PostgreSQL or another parser rejects.
 
-What the values mean is checked elsewhere. What uses it for django-ninja is in parser.py.
+Schemas check the values. parser.py uses this for django-ninja.
 """
 
 import json
@@ -11,14 +11,14 @@ from engine_agent.contracts.strict_json import UnsafeJson, loads
 
 MAX_DEPTH = 32
 LARGEST_INTEGER = 2**63 - 1
-# Possessive, so that no document makes it go back; the closing quote may be missing, json.loads complains about that.
+# Possessive, so that no document causes backtracking; json.loads reports a missing closing quote.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> object:
-    """The one value `body` stands for, or BadJson."""
+    """Return the value of `body`, or raise BadJson."""
     text = _decoded(body)
     if _is_too_deep(body, max_depth):
         raise BadJson("body", f"is nested more than {max_depth} levels deep")
@@ -43,9 +43,9 @@ def _decoded(body: bytes) -> str:
 
 
 def _is_too_deep(body: bytes, max_depth: int) -> bool:
-    """Whether to keep json.loads away from it: its parser calls itself for each level.
+    """Return whether `body` is nested too deeply for json.loads, whose parser recurses for each level.
 
-    With strings and scalars gone only brackets are left, and each pass takes away one level of them.
+    Without strings and scalars only brackets remain, and each pass removes one level of them.
     """
     brackets = _STRING.sub(b"", body).translate(_SQUARE, _NOT_BRACKETS)
     for _ in range(max_depth):

@@ -1,4 +1,4 @@
-"""Where the API and its description answer."""
+"""The URL routes of the API and its description."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""What anybody may read: the API's description for programs, and its pages for people."""
+"""Public views: the API's description for programs, and its reference for people."""
 
 import hashlib
 import json

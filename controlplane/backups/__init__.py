@@ -1,1 +1,4 @@
-"""Backups of the control plane's database, and how one is brought back so that the fleet can trust it."""
+"""Backup and restore of the control plane's database, with the epoch reset after which the fleet can trust it.
+
+Start at doors.py, which has both commands.
+"""

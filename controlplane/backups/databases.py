@@ -1,4 +1,4 @@
-"""Databases on the server as a whole: made, renamed, dropped, and who is connected. From another one beside them."""
+"""Create, rename and drop databases and count their connections, over a connection to another database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,13 +24,13 @@ def database_name(url: str) -> str:
 
 
 def with_database(url: str, name: str) -> str:
-    """The same server and login; as a URL, for that is what settings are."""
+    """Return the URL of another database on the same server, with the same login. Settings need a URL."""
     head, mark, query = url.partition("?")
     return f"{head.rpartition('/')[0]}/{name}{mark}{query}"
 
 
 class Server:
-    """Within `server_open`."""
+    """A connection to the server, as `server_open` yields it."""
 
     def __init__(self, connection: "psycopg.Connection[tuple[object, ...]]") -> None:
         self._connection = connection
@@ -39,13 +39,13 @@ class Server:
         return self._connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
 
     def connected(self, name: str) -> int:
-        """Others that somebody opened; PostgreSQL's own workers give way by themselves."""
+        """Return the number of client connections to the database. PostgreSQL's own workers yield by themselves."""
         found = self._connection.execute(_CONNECTED, [name]).fetchone()
         assert found is not None
         return int(str(found[0]))
 
     def create(self, name: str) -> None:
-        """As Luminet's are, whatever else this server has."""
+        """Create the database with Luminet's encoding and locale, whatever the server's defaults are."""
         self._do(sql.SQL("CREATE DATABASE {} " + DATABASE_AS_OURS).format(sql.Identifier(name)))
 
     def drop(self, name: str) -> None:
@@ -75,12 +75,12 @@ def server_open(url: str) -> Iterator[Server]:
 
 
 def nobody_check(server: Server, name: str) -> None:
-    """What goes on writing to the old one, or would read the new one half made, has to be stopped first."""
+    """Raise BackupProblem if clients are connected: they would write to the old database or read a half-made one."""
     if count := server.connected(name):
         are_open = "connection is open" if count == 1 else "connections are open"
         raise BackupProblem(f"{count} {are_open} to the database {name}: stop web, worker, beat and demo-traffic first")
 
 
 def aside_name(name: str, now: datetime) -> str:
-    """Names end at 63 bytes."""
+    """Return the name under which the old database is kept, within PostgreSQL's 63 bytes."""
     return f"{name[:40]}_before_{now:%Y%m%d_%H%M%S}"

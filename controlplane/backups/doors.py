@@ -1,4 +1,4 @@
-"""`luminet backup` and `luminet restore`: what they print, and with which status they end."""
+"""The commands `luminet backup` and `luminet restore`: their output and exit status."""
 
 import json
 import os
@@ -17,14 +17,14 @@ from controlplane.client.asking import agreed, working
 from controlplane.client.errors import ClientError
 from controlplane.database.roles import URL, RolesProblem, owner_instead
 
-if TYPE_CHECKING:  # what is below them wants settings
+if TYPE_CHECKING:  # these modules need Django's settings
     from controlplane.backups.endings import Endings
     from controlplane.backups.era import Era
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of `luminet restore`. Without a file the database is there already, brought back by other means."""
+    """Arguments of `luminet restore`. Without a file, the database was already restored by other means."""
 
     file: str | None
     audit: str | None = None
@@ -70,7 +70,7 @@ def _brought_back(asked: Asked, file: Path) -> dict[str, Any]:
         if not asked.dry_run:
             nobody_check(server, name)
             agreed(_question(server, name, file), name, yes=asked.yes)
-        server.drop(fresh)  # of one that was cut off
+        server.drop(fresh)  # left over from an interrupted restore
         server.create(fresh)
         try:
             with working(f"reading {file} into {fresh}"):
@@ -92,7 +92,7 @@ def _brought_back(asked: Asked, file: Path) -> dict[str, Any]:
 
 
 def _in_place(asked: Asked) -> dict[str, Any]:
-    """The database was brought back otherwise: a managed service's, or to a point in time. It has to begin its era."""
+    """Reset the epoch of a database that was restored otherwise: by a managed service or to a point in time."""
     (url, application), now = _logins(), datetime.now(UTC)
     _django_with(url)
     from controlplane.backups import restoring
@@ -118,7 +118,7 @@ def _facts(era: "Era", endings: "Endings | None", aside: str | None) -> dict[str
 
 
 def _began(trail: TextIO | None, *, now: datetime, dry_run: bool) -> "tuple[Era, Endings | None]":
-    """A dry run's is rolled back, so that nobody at Redis hears of what it would have ended."""
+    """Carry out the epoch reset and return its results. A dry run rolls it back, so Redis never hears of it."""
     from django.db import DatabaseError, transaction
 
     from controlplane.backups import restoring
@@ -142,7 +142,7 @@ def _question(server: Server, name: str, file: Path) -> str:
 
 
 def _django_with(url: str) -> None:
-    """Settings are read once: from here on this process knows that database alone."""
+    """Set Django up for this database. Settings are read once, so this process can use no other from here on."""
     import django
 
     os.environ[URL] = url
@@ -151,7 +151,7 @@ def _django_with(url: str) -> None:
 
 
 def _logins() -> tuple[str, str | None]:
-    """The URL of who may make and rename databases: the owner's, where there is one; and the application's login."""
+    """Return the URL that may create and rename databases (the owner's, if set) and the application's login."""
     if not os.environ.get(URL):
         raise BackupProblem(f"{URL}: is not set, and no stack runs from here")
     try:

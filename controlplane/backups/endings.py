@@ -1,8 +1,8 @@
-"""What ended after a backup was made, carried out again from a copy of the audit trail that is newer than the backup.
+"""Repeat what ended after the backup was made, from a copy of the audit trail that is newer than the backup.
 
-Only endings: a key revoked, a member removed, an agent shut out must not come back with the backup. What was made or
-changed since is told, not repeated. The copy is believed record by record, by the chain that goes on from the backup's
-own head; whoever has not the signing key cannot have made one that fits.
+Only endings are repeated: a revoked key, a removed member or a revoked agent must not come back with the backup. What
+was created or changed since is listed, not repeated. Every record of the copy is verified by the hash chain that
+continues the backup's own head, so a copy cannot be forged without the signing key.
 """
 
 import json
@@ -32,7 +32,7 @@ Line = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Endings:
-    """By verb how many. `failed` names those that could not be carried out."""
+    """The number of endings by verb. `failed` names those that could not be carried out."""
 
     carried_out: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
@@ -43,8 +43,8 @@ class Endings:
 
 
 def endings_read(lines: Iterable[str]) -> list[Line]:
-    """The records behind the backup's own, every one of them proven. Raises BackupProblem. To be called before the era
-    begins, which adds to the trail."""
+    """Return the copy's records after the backup's last one, all verified. Raise BackupProblem if one does not fit.
+    Call it before the epoch reset, which adds to the trail."""
     head = AuditHead.objects.filter(pk=1).first()
     seq, last = (head.seq, bytes(head.hash)) if head else (0, GENESIS)
     found: list[Line] = []
@@ -96,7 +96,7 @@ def _records(lines: Iterable[str]) -> Iterator[tuple[int, AuditRecord]]:
 
 
 def _record(told: Mapping[str, Any]) -> AuditRecord:
-    """As `luminet audit export` prints them."""
+    """Return a record from its form in `luminet audit export`."""
     actor = told["actor"]
     return AuditRecord(
         seq=int(told["seq"]),
@@ -126,7 +126,7 @@ def _line(record: AuditRecord) -> Line:
     }
 
 
-# Each says whether there was something to end.
+# Each of these returns whether there was something to end.
 
 
 def _key(line: Line) -> bool:
@@ -159,7 +159,7 @@ def _agent(line: Line) -> bool:
 
 
 def _organisation_suspended(line: Line) -> bool:
-    """Also the other way about: the last of them counts."""
+    """Suspend or reactivate the organisation as the record says; the last of several records counts."""
     state = line["after"].get("state")
     found = Organisation.objects.filter(pk=line["organisation"]).exclude(state=Organisation.State.DELETED).first()
     if found is None or state == found.state or state not in ("active", "suspended"):
@@ -184,7 +184,7 @@ def _namespace(line: Line) -> bool:
 
 
 def _password(line: Line) -> bool:
-    """The one of before would let somebody in again: whose it is needs a link to a new one (`luminet reset-link`)."""
+    """Make the old password unusable: it would let someone in again. The user needs a `luminet reset-link`."""
     user = User.objects.filter(email=line["target"]).first()
     if user is not None:
         user.set_unusable_password()

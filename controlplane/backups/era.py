@@ -1,4 +1,4 @@
-"""What is done to a database that was brought back, before anybody is served by it. One transaction. A service."""
+"""The epoch reset of a restored database, in one transaction, before anyone is served from it. A service."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -21,8 +21,8 @@ WHY_PAUSED = "The database was brought back from a backup: look whether it had g
 @dataclass(frozen=True, slots=True)
 class Era:
     began_at: str
-    backup_until: str | None  # when the last record of the trail was written that the backup has
-    head: str  # of the trail that it has
+    backup_until: str | None  # time of the last audit record in the backup
+    head: str  # head of the backup's audit trail
     namespaces: int
     links: int
     join_tokens: int
@@ -56,13 +56,13 @@ def _trail_end() -> tuple[str, str | None]:
 
 
 def _join_tokens_end(now: datetime) -> int:
-    """One that was spent or revoked since would be good again. The environment's own is whoever's who sets it."""
+    """Revoke the open join tokens: a used or revoked one would be valid again. The environment's own stays."""
     open_ones = JoinToken.objects.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now))
     return open_ones.exclude(name=STANDING_NAME, created_by=SYSTEM.name).update(revoked_at=now)
 
 
 def _rollouts_pause() -> int:
-    """How far they came is not known: whoever goes on decides."""
+    """Pause the running rollouts: their real progress is unknown, so an operator decides whether to resume."""
     running = list(Rollout.objects.filter(state=Rollout.State.RUNNING, strategy="canary"))
     for one in running:
         rollout_pause(actor=SYSTEM, rollout=one, why=WHY_PAUSED)

@@ -1,5 +1,5 @@
-"""What can go wrong with a backup, in words for who stands before it."""
+"""The errors of backup and restore, worded for the operator at the terminal."""
 
 
 class BackupProblem(Exception):
-    """Nothing was changed that matters: the text says what is missing."""
+    """A backup or restore cannot be done. Nothing important was changed; the message says what is missing."""

@@ -1,4 +1,4 @@
-"""A backup: one moment of the whole database, in PostgreSQL's own format, while everything goes on."""
+"""Make a backup: one consistent moment of the whole database in PostgreSQL's own format, while everything runs."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 from controlplane.backups.errors import BackupProblem
 from controlplane.backups.programs import program_run
 
-# Nobody is let in by these after a restore, so they need not lie about in backups.
+# These let nobody in after a restore, so backups need not contain their data.
 LEFT_OUT = ("django_session", "tenants_onetimelink", "tenants_idempotentrequest", "tenants_signinattempt")
 OPTIONS = (
     "--format=custom",
@@ -23,12 +23,12 @@ STANDARD_OUTPUT = "-"
 @dataclass(frozen=True, slots=True)
 class Made:
     file: str
-    bytes: int | None  # None: it went to standard output
+    bytes: int | None  # None: written to standard output
     seconds: float
 
 
 def backup_make(url: str, file: str) -> Made:
-    """Whole or not at all, and for its owner's eyes only. Raises BackupProblem."""
+    """Write the backup completely or not at all, readable by its owner only. Raise BackupProblem if it fails."""
     began = time.monotonic()
     if file == STANDARD_OUTPUT:
         program_run("pg_dump", url, OPTIONS, output=sys.stdout.buffer)

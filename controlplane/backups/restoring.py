@@ -1,7 +1,7 @@
-"""A backup brought back: into a database of its own first, made good for being served from, then put in place at once.
+"""Restore a backup into a new database, reset its epoch there, then swap it in by renaming.
 
-So nobody is ever served from a database that is half restored, or in which the new era has not begun; and what was
-there before is set aside, not lost. Settings must name the database that is being restored while this runs: doors.py.
+So no client is ever served from a database that is half restored or not yet reset. The previous database is renamed and
+kept. While this runs, Django's settings must name the database that is being restored: see doors.py.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ OPTIONS = ("--no-owner", "--no-privileges", "--exit-on-error", "--single-transac
 
 
 def backup_check(file: Path) -> None:
-    """That it is one, before anything is touched."""
+    """Raise BackupProblem unless the file is a backup, before anything is changed."""
     try:
         with file.open("rb") as opened:
             magic = opened.read(5)
@@ -42,14 +42,14 @@ def backup_load(url: str, file: Path) -> None:
 
 
 def schema_bring_up(application: str | None) -> None:
-    """Migrate an older version's database, and let the application use it. A newer one's is refused."""
+    """Apply missing migrations and grant the application its rights. Raise BackupProblem if the database is newer."""
     _standing()
     call_command("migrate", interactive=False, verbosity=0)
     application_grant(application)
 
 
 def schema_check() -> None:
-    """That it could be begun in as it is, where nothing may be changed."""
+    """Raise BackupProblem unless the schema is current, for a dry run, which may not migrate."""
     if missing := _standing().missing:
         app, name = missing[0]
         raise BackupProblem(
@@ -69,7 +69,7 @@ def _standing() -> Standing:
 
 
 def secrets_check() -> None:
-    """That what is sealed and signed in it is so with the secrets of today's settings."""
+    """Raise BackupProblem unless the current settings open the backup's sealed keys and match its signatures."""
     key = NamespaceKey.objects.filter(retired_at=None).order_by("-pk").first()
     try:
         if key is not None and key.sealed is not None:
@@ -86,14 +86,14 @@ def secrets_check() -> None:
 
 
 def era_carry_out(trail: Iterable[str] | None, *, now: datetime) -> tuple[Era, Endings | None]:
-    """Endings are read before the era begins, which adds to the trail that they go on from."""
+    """Carry out the epoch reset and the endings. The trail is read first, because the reset adds records to it."""
     lines = None if trail is None else endings_read(trail)
     era = era_begin(now=now)
     return era, None if lines is None else endings_carry_out(lines)
 
 
 def connections_end() -> None:
-    """A database is renamed, or dropped, only when nobody is connected; pools would stay so."""
+    """Close all connections and pools: only a database without connections can be renamed or dropped."""
     for one in connections.all():
         one.close()
         close_pool = getattr(one, "close_pool", None)
@@ -102,7 +102,7 @@ def connections_end() -> None:
 
 
 def put_in_place(server: Server, *, fresh: str, name: str, now: datetime) -> str | None:
-    """From one rename to the next there is no database of that name, and nobody can connect."""
+    """Rename the new database into place. Between the renames no database has the name: no client can connect."""
     aside = None
     if server.has(name):
         nobody_check(server, name)

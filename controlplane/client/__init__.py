@@ -1,1 +1,4 @@
-"""The part of `luminet` that speaks to a control plane, here or elsewhere, over REST alone. It knows no database."""
+"""The commands of `luminet` that use a control plane over REST, here or elsewhere. They never use its database.
+
+command.py has the options and the session of every command, rest.py the connection.
+"""

@@ -1,4 +1,4 @@
-"""`get alerts`, `acknowledge`, `silence`, and rules: what is wrong with the numbers, and who looks after it."""
+"""The commands for alerts (`get alerts`, `acknowledge`, `silence`) and for the rules that raise them."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -43,7 +43,7 @@ alert_argument = click.argument("alert", metavar="ID", help="luminet get alerts 
 
 
 def alerts(session: Session, place: str | None, limit: int | None) -> None:
-    """Newest first; of one organisation where that is named."""
+    """Print alerts, newest first; only one organisation's if it is named."""
     org = None if place is None else organisation_read(place).organisation
     found = list(islice(session.rest.pages("/alerts", org=org), limit))
     if session.is_json(found):
@@ -98,7 +98,7 @@ def _told(rest: Rest, alert: str, deed: str, body: Mapping[str, Any]) -> Any:
 def create_alert_rule(
     session: Session, name: str, metric: str, above: float | None, below: float | None, **options: Any
 ) -> None:
-    """The webhook's secret alone on standard output, where there is one."""
+    """Create a rule. If it has a webhook, standard output gets only the webhook's secret."""
     comparison, threshold = ("below", below) if above is None else ("above", above)
     body = {"name": name, "metric": metric, "comparison": comparison, "threshold": threshold, **given(**options)}
     made = shaped(session.rest.post(RULES, body).body, {**A_RULE, "webhook_secret": SECRET})
@@ -117,13 +117,13 @@ def create_alert_rule(
 @condition_options
 @click.option("--on/--off", "enabled", default=None, help="evaluate it, or do not: then what fires is over")
 def set_alert_rule(session: Session, rule: str, **options: Any) -> None:
-    """Only what is named changes."""
+    """Change only the fields that are given."""
     body = given(**options)
     if not body:
         raise ClientError("say what is to change: --threshold, --clears-at, --for, --on, --off or --webhook")
     path = f"{RULES}/{segment(_rule(session.rest, rule)['id'])}"
     made = shaped(session.rest.ask("PATCH", path, body).body, {**A_RULE, "webhook_secret": SECRET})
-    if made["webhook_secret"] is None:  # it stays as it was; a PATCH is never repeated
+    if made["webhook_secret"] is None:  # the webhook stays as it was; a PATCH is never repeated
         session.show(made, f"{made['name']} is changed.")
         return
     said = f"{made['name']} is changed. Its webhooks are signed with this secret, shown now and never again:"
@@ -142,6 +142,6 @@ def delete_alert_rule(session: Session, rule: str, yes: bool) -> None:
 
 
 def _rule(rest: Rest, named: str) -> Any:
-    """By id, by its name, or by what a built-in one is called."""
+    """Return the rule with this id, name or built-in name."""
     rules = [shaped(one, {**A_RULE, "built_in": object}) for one in rest.pages(RULES)]
     return only_one([one for one in rules if named in (one["id"], one["name"], one["built_in"])], "alert rule")

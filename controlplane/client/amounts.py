@@ -1,4 +1,4 @@
-"""Numbers and times people type: each is finite, and within what anybody can mean."""
+"""Argument types for numbers and times: each is finite and within a sensible range."""
 
 import math
 import re
@@ -41,7 +41,7 @@ def share(text: str) -> float:
 
 
 def expiry(text: str) -> str:
-    """`30d` from now, or a time as it is: which ones do is for the control plane to say."""
+    """Return the time that `30d` from now means, or a time as it was typed: the control plane checks it."""
     if _SPAN.fullmatch(text) is None:
         return text
     until = datetime.now(UTC) + timedelta(seconds=span(text))
@@ -49,7 +49,7 @@ def expiry(text: str) -> str:
 
 
 def day(text: str) -> str:
-    """Of the calendar, in UTC."""
+    """Return a calendar day, in UTC."""
     try:
         return date.fromisoformat(text if _DAY.fullmatch(text) else "").isoformat()
     except ValueError:
@@ -57,7 +57,7 @@ def day(text: str) -> str:
 
 
 def month(text: str) -> tuple[str, str]:
-    """`2026-11`: its first day and its last."""
+    """Return the first and last day of a month such as `2026-11`."""
     try:
         first = day(f"{text}-01")
     except ValueError:
@@ -67,7 +67,7 @@ def month(text: str) -> tuple[str, str]:
 
 
 def span(text: str) -> int:
-    """`30m` in seconds."""
+    """Return the seconds of a span such as `30m`."""
     found = _SPAN.fullmatch(text)
     if found is None or len(found[1]) > 12 or not 1 <= int(found[1]) <= LONGEST_EXPIRY // UNITS[found[2]]:
         raise ValueError(f"{text[:40]!r} is no time such as 30m, 12h or 7d, of up to 100 years")
@@ -75,19 +75,19 @@ def span(text: str) -> int:
 
 
 def ttl(text: str) -> int:
-    """A span such as `1h`, or seconds as they are."""
+    """Return the seconds of a span such as `1h`, or of a plain number of seconds."""
     return _whole(text, least=1) if text.isascii() and text.isdecimal() else span(text)
 
 
 def _whole(text: str, *, least: int) -> int:
-    """Stricter than `int`, which takes 1_0 and other scripts' digits."""
+    """Return the whole number. Stricter than `int`, which accepts 1_0 and the digits of other scripts."""
     if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= MOST:
         raise ValueError(f"{text[:40]!r} is no whole number from {least} to {MOST}")
     return int(text)
 
 
 def _finite(text: str, most: float) -> float | None:
-    """From 0 to this; None of all else, what is not a number among it."""
+    """Return the number if it is from 0 to `most`, else None, also for text that is not a number."""
     try:
         found = float(text)
     except ValueError:

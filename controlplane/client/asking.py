@@ -1,4 +1,4 @@
-"""Talking with whoever sits at the terminal: asking before what cannot be undone, and showing that work goes on."""
+"""Dialogue at the terminal: confirm what cannot be undone, and show progress of slow work."""
 
 import sys
 import threading
@@ -16,13 +16,13 @@ QUIET_SECONDS = 1.0
 STEP_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
 DONE = "done"
-STARTED = {"operation": str}  # what a deed answers that takes its time
+STARTED = {"operation": str}  # the response to an action that takes time
 SEEN = {"running": int | None, "waiting": int | None, "last_seen_at": str | None}
 OPERATION = {"state": str, "awaited_agents": [str]}
 
 
 def agreed(question: str, word: str, *, yes: bool) -> None:
-    """Returns when `word` was typed, or agreed to beforehand; raises otherwise."""
+    """Return if the user types `word` or has agreed with --yes; raise ClientError otherwise."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -35,7 +35,7 @@ def agreed(question: str, word: str, *, yes: bool) -> None:
 
 @contextmanager
 def working(what: str | Callable[[], str]) -> Iterator[None]:
-    """Says on standard error what takes so long, once it does."""
+    """Show on standard error what is running, once it takes a while."""
     over = threading.Event()
     told = threading.Thread(target=_tell, args=(what, over), daemon=True)
     told.start()
@@ -63,15 +63,15 @@ def _said(what: str | Callable[[], str]) -> str:
 
 
 def idle_wait(rest: Rest, agent: str, *, deadline: float) -> None:
-    """Return when an agent that takes nothing new has said, after this call, that it answers nothing any more.
+    """Return when a drained agent has reported, after this call, that it serves no request any more.
 
-    Only a heartbeat says that: a report moves `last_seen_at` and leaves the numbers of the heartbeat before it.
+    Only a heartbeat proves that: a report moves `last_seen_at` and leaves the previous heartbeat's numbers.
     """
     path, before, pause = f"/fleet/agents/{segment(agent)}", None, STEP_SECONDS
     with working(f"Waiting for the last answers of {plain(agent)}"):
         while True:
             seen = shaped(rest.get(path).body, SEEN)
-            heartbeat = seen.get("heartbeat", seen["last_seen_at"])  # a control plane of before had no such field
+            heartbeat = seen.get("heartbeat", seen["last_seen_at"])  # an older control plane has no such field
             before = heartbeat if before is None else before
             left = (seen["running"] or 0) + (seen["waiting"] or 0)
             if left == 0 and heartbeat != before:
@@ -83,7 +83,7 @@ def idle_wait(rest: Rest, agent: str, *, deadline: float) -> None:
 
 
 def operation_wait(rest: Rest, operation: str, *, seconds: float) -> dict[str, Any]:
-    """The operation when it has ended, well or not."""
+    """Wait until the operation has ended, successfully or not, and return it."""
     deadline, pause = time.monotonic() + seconds, STEP_SECONDS
     with working("Waiting for receipts"):
         while True:

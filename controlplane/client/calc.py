@@ -1,4 +1,4 @@
-"""`luminet calc`: the KV calculator at the terminal. It asks no control plane: everything is computed here."""
+"""`luminet calc`: the KV calculator at the terminal. It uses no control plane and computes everything locally."""
 
 import json
 import sys

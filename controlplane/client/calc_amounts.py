@@ -1,4 +1,4 @@
-"""Amounts that people give to `luminet calc`. What they mean together is for the calculator to say."""
+"""Argument types of `luminet calc`. The calculator itself checks how they fit together."""
 
 import re
 
@@ -16,19 +16,19 @@ def names_read(text: str) -> list[str]:
 
 
 def whole_read(text: str) -> int:
-    """Any whole number: which ones can be is for the calculator to say, so that there is one limit."""
+    """Return a whole number. The calculator checks its range, so that there is only one limit."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise ValueError(f"{text[:40]!r} is no whole number of up to 18 digits")
     return int(text)
 
 
 def size_read(text: str) -> int:
-    """`24GB` is 24 · 10^9, `24GiB` 24 · 2^30."""
+    """Return the bytes: `24GB` is 24 · 10^9, `24GiB` is 24 · 2^30."""
     return _read(text, SIZES, "size such as 24GB or 1.5GiB")
 
 
 def number_read(text: str) -> int:
-    """`8.03B`: billions."""
+    """Return the number: `8.03B` is 8.03 billion."""
     return _read(text, COUNTS, "number such as 8.03B")
 
 

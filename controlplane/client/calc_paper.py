@@ -1,4 +1,4 @@
-"""Where `luminet calc` writes: how wide that is, and what stands for signs that it cannot show."""
+"""The output of `luminet calc`: its width, and substitutes for characters that the stream cannot encode."""
 
 import codecs
 import io
@@ -18,7 +18,7 @@ def columns_of() -> int:
 
 
 def paper_for(stream: TextIO, *, is_json: bool) -> Paper:
-    """Signs that the stream's encoding lacks become others that mean the same, in JSON its own escapes."""
+    """Return a console that replaces characters the encoding lacks: by similar ones, in JSON by escapes."""
     codecs.register_error(FOR_PEOPLE, _alike)
     codecs.register_error(FOR_PROGRAMS, _escaped)
     if isinstance(stream, io.TextIOWrapper):

@@ -1,4 +1,4 @@
-"""What the calculator refuses, in the options that people type; and options that would mean nothing."""
+"""Errors of the calculator, worded with the command's options, and a check for options that have no effect."""
 
 import re
 from collections.abc import Mapping
@@ -20,25 +20,25 @@ OPTIONS = {
     "weights_bytes": "--weights",
     "weights_dtype": "--weights-dtype",
 }
-WORDS = {name: f"--{name}" for name in ("accelerator", "concurrency", "model", "parameters")}  # words of sentences, too
+WORDS = {name: f"--{name}" for name in ("accelerator", "concurrency", "model", "parameters")}  # also ordinary words
 OF_A_MACHINE = ("weights_bytes", "weights_dtype", "reserve_bytes", "memory_utilisation")
 _NAME = re.compile(rf"\b({'|'.join(sorted(OPTIONS, key=len, reverse=True))})\b")
 
 
 def in_options(error: InvalidArgument) -> str:
-    """A config's own fields keep their names."""
+    """Return the error's text with options instead of arguments. Fields of a config keep their names."""
     field = error.argument.split(".")[0]
     if field not in OPTIONS | WORDS:
         return str(error)
     option = (OPTIONS | WORDS)[field]
     wanted = _NAME.sub(lambda found: OPTIONS[found[1]], error.wanted)
-    if wanted.startswith("there"):  # nothing was given, and `null` is not what people type
+    if wanted.startswith("there"):  # no value was given, and people do not type `null`
         return f"{option} is not {wanted}"
     return f"{option}: {error.value!r} is not {wanted}"
 
 
 def machine_check(options: Mapping[str, Any]) -> None:
-    """What a machine's memory is for says nothing without a machine."""
+    """Raise ClientError if an option about a machine's memory is given without a machine."""
     if any(options[name] is not None for name in ("accelerator", "memory_bytes", "bandwidth_bytes_per_second")):
         return
     for name in OF_A_MACHINE:

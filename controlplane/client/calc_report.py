@@ -1,4 +1,4 @@
-"""What `luminet calc` prints for people: bytes of each format, what fits of it, and what to know beside it."""
+"""The tables of `luminet calc` for people: bytes in each format, what fits, and remarks."""
 
 import re
 import textwrap
@@ -14,7 +14,7 @@ from kernels.shapes import Layers, ModelShape
 
 DASH = "–"
 NARROWEST = 40  # columns
-TIED = "\xa0"  # stands for a blank that no line ends at
+TIED = "\xa0"  # a space at which no line is broken
 OF_MODELS = (
     "PER TOKEN in bf16; SIZE: elements of a KV head's key. Sources: each one's config.json and card; --json says."
 )
@@ -50,7 +50,7 @@ def models_print(paper: Paper, shapes: Mapping[str, ModelShape], *, columns: int
 
 
 def _wrapped(sentences: Sequence[str], columns: int) -> list[str]:
-    """Numbers and their units stay together."""
+    """Return the sentences as lines. A number stays on one line with its unit."""
     width = max(columns, NARROWEST)
     tied = [re.sub(r"(?<=[0-9]) (?=[A-Za-z])", TIED, one) for one in sentences]
     lines = [textwrap.wrap(one, width, break_long_words=False, break_on_hyphens=False) for one in tied]
@@ -88,7 +88,7 @@ def _heads_words(shape: ModelShape) -> str:
 
 
 def _kinds_words(layers: Sequence[Layers]) -> str:
-    """Each kind once, whatever heads its layers have."""
+    """Return each kind of layer once, with its count, whatever heads its layers have."""
     counts = Counter[str]()
     for one in layers:
         counts[_kind_words(one)] += one.count
@@ -116,7 +116,7 @@ def _formats_table(paper: Paper, columns: Columns, answer: Answer) -> None:
 
 
 def _bytes_columns(answer: Answer) -> Columns:
-    """Head and cells of those that say something."""
+    """Return the columns that have something to show, each with a function for its cells."""
     columns: Columns = {
         "× BF16": lambda row: f"{row.times_smaller:.2f}",
         "PER TOKEN": lambda row: size(row.bytes_per_token),
@@ -160,7 +160,7 @@ def _remarks(answer: Answer) -> list[str]:
 
 
 def size(number: int) -> str:
-    """Four digits: 320 KiB, 10.62 GiB."""
+    """Return the size with four digits: 320 KiB, 10.62 GiB."""
     power = min(max(number.bit_length() - 1, 0) // 10, len(UNITS) - 1)
     scaled = number / 1024**power
     return f"{scaled:.4g} {UNITS[power]}" if scaled < 10_000 else f"{scaled:,.0f} {UNITS[power]}"

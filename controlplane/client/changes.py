@@ -1,4 +1,4 @@
-"""A plan as people read it: one line a deed, one a field, and what to beware of."""
+"""Format a plan for people: one line for each action and each field, and its warnings."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""`rollback`, `purge`, `create` and `delete`: single deeds, asked about beforehand where they cannot be undone."""
+"""`rollback`, `purge`, `create` and `delete`: single actions, confirmed first if they cannot be undone."""
 
 import sys
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ ROLES = ("viewer", "editor", "admin")
 A_PREVIEW = {"diff": [A_DIFFERENCE], "warnings": [{"message": str}], "problems": list}
 A_KEY = {"id": str, "name": str, "prefix": str}
 A_MEMBER = {"id": str, "email": str}
-SECRET = (str, type(None))  # null where the first answer was lost on its way
+SECRET = (str, type(None))  # null if the first response was lost in transit
 AN_INVITATION = {"email": str, "invitation_expires_at": str, "invitation_url": SECRET}
 name_option = click.option("--name", help="how people call it")
 
@@ -121,7 +121,7 @@ def create_group(session: Session, slug: str, name: str | None) -> None:
 def create_key(
     session: Session, org: str, name: str, scope: tuple[str, ...], namespace: tuple[str, ...], expires: str | None
 ) -> None:
-    """The secret alone on standard output, so that `KEY=$(luminet create key …)` works."""
+    """Create a key. Standard output gets only the secret, so that `KEY=$(luminet create key …)` works."""
     body = {"name": name, "scopes": scope, **given(namespaces=namespace or None, expires_at=expires)}
     path = f"{organisation_read(org).path}/keys"
     made = shaped(session.rest.post(path, body).body, {**A_KEY, "secret": SECRET})
@@ -193,7 +193,7 @@ def _delete(session: Session, place: Place, *, yes: bool) -> None:
 def secret_show(
     session: Session, what: Mapping[str, Any], words: str, secret: str | None, *, again: tuple[str, str]
 ) -> None:
-    """`again`: what was made, and the command that takes it back where its secret was lost."""
+    """Print the secret. `again`: the created object, and the command that deletes it if its secret was lost."""
     if secret is None:
         lost = "was made, but the answer with its secret was lost, and no secret is shown twice"
         raise ClientError(f"{again[0]} {lost}. Take it back and make another: {again[1]}")

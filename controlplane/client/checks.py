@@ -1,4 +1,4 @@
-"""What is refused of a YAML file before anything is built of it: what would grow, and what could mean two things."""
+"""Refuse a YAML file that would grow too large or is ambiguous, before any object is built from it."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn
@@ -8,9 +8,9 @@ import yaml
 from controlplane.client.depth import DEEPEST
 from controlplane.client.errors import ClientError
 
-LARGEST = 8 * 1024 * 1024  # what the control plane takes
+LARGEST = 8 * 1024 * 1024  # the control plane's limit
 MOST_VALUES = 2_000_000
-LONGEST_NUMBER = 64  # reading one takes time that grows with the square of its length
+LONGEST_NUMBER = 64  # parsing takes time quadratic in its length
 TOO_DEEP = f"is nested more than {DEEPEST} levels deep, or contains itself"
 TOO_MUCH = f"is more than {MOST_VALUES} values or {LARGEST} bytes once its aliases are written out"
 MERGE = "tag:yaml.org,2002:merge"
@@ -25,7 +25,7 @@ def refuse(name: str, mark: Any, message: str) -> NoReturn:
 
 
 def outline_check(events: Iterable[yaml.Event], name: str) -> None:
-    """As the parser meets them, one by one: composing nodes of them recurses, and libyaml's falls off its stack."""
+    """Check depth and size event by event: composing nodes recurses, and libyaml's composer overflows its stack."""
     depth = values = 0
     for event in events:
         values += isinstance(event, yaml.NodeEvent)
@@ -40,7 +40,7 @@ def outline_check(events: Iterable[yaml.Event], name: str) -> None:
 
 
 class Weight(NamedTuple):
-    """Of a node with all that is in it, as often as aliases repeat it; bytes are those of JSON, nearly."""
+    """The weight of a node with its content, counted for each alias; bytes are approximately those of JSON."""
 
     values: int
     bytes: int
@@ -48,7 +48,7 @@ class Weight(NamedTuple):
 
 
 class NodeChecks:
-    """One walk over the nodes; each is looked at once, however many aliases lead to it."""
+    """Checks the nodes in one walk; each is visited once, however many aliases refer to it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -103,7 +103,7 @@ class NodeChecks:
 
 
 def _bytes(scalar: yaml.ScalarNode) -> int:
-    """With quotes, and what stands between two values."""
+    """Return the bytes of a scalar, with quotes and separator."""
     return len(scalar.value.encode("utf-8", "surrogatepass")) + (3 if scalar.tag == _STRING else 1)
 
 

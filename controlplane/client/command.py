@@ -1,4 +1,4 @@
-"""What commands that ask a control plane have in common: options, and the session in which they ask and answer."""
+"""Shared by the commands that use a control plane: their options, and the session they run in."""
 
 import functools
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import click
 from controlplane.client import amounts
 from controlplane.client.tables import Paper
 
-if TYPE_CHECKING:  # who asks nobody loads no HTTP
+if TYPE_CHECKING:  # a command without REST loads no HTTP
     from controlplane.client.rest import Rest
 
 WAIT_SECONDS = "600"
@@ -20,7 +20,7 @@ Options = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def together(*options: Options) -> Options:
-    """Several options that more than one command has."""
+    """Combine several options that more than one command has."""
     return lambda function: functools.reduce(lambda decorated, option: option(decorated), reversed(options), function)
 
 
@@ -36,26 +36,26 @@ org_argument = click.argument("org")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One run of a command."""
+    """One run of a command: its connection, its console and its format of output."""
 
     rest: "Rest"
     paper: Paper
     as_json: bool
 
     def show(self, answer: Any, *lines: str) -> None:
-        """The answer to programs, the lines to people."""
+        """Print the answer for programs, or the lines for people."""
         if not self.is_json(answer):
             self.paper.say(*lines)
 
     def is_json(self, answer: Any) -> bool:
-        """Whether a program reads this: then it has the answer now, and nothing more is to be printed."""
+        """Return whether the output is for a program. If so, print the answer; the command prints nothing more."""
         if self.as_json:
             self.paper.json(answer)
         return self.as_json
 
 
 def rest_command(function: Callable[..., int | None]) -> click.Command:
-    """A command that gets a session before what its own options say."""
+    """Make a command that gets a session before its own options."""
 
     @click.option("--url", help="the control plane; else LUMINET_URL, or the stack that runs from here")
     @click.option("--insecure", is_flag=True, help="send the token in clear over http")
@@ -71,7 +71,7 @@ def rest_command(function: Callable[..., int | None]) -> click.Command:
 
 
 def at_most_one(*options: str, required: bool = False) -> Callable[[click.Command], click.Command]:
-    """Of these options of the command one may be given, and one must be where it is required."""
+    """Allow at most one of these options of the command; `required`: exactly one."""
 
     def restrict(command: click.Command) -> click.Command:
         names = {param.opts[0]: param.name or "" for param in command.params}

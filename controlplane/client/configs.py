@@ -1,4 +1,4 @@
-"""`plan`, `apply`, `export` and `schema`: a file's way to the control plane and back."""
+"""`plan`, `apply`, `export` and `schema`: send a configuration file to the control plane, and read it back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -122,7 +122,7 @@ def _planned(rest: Rest, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _applied(rest: Rest, request: Mapping[str, Any], found: Mapping[str, Any], max_deletes: int) -> Mapping[str, Any]:
-    """Exactly what was shown, or Outdated, which names what somebody changed meanwhile."""
+    """Apply exactly the plan that was shown. Raise Outdated with the differences if the plan has changed."""
     body = {**request, "expected_plan": found["hash"], "max_deletes": max_deletes}
     try:
         done: Mapping[str, Any] = shaped(_ask(rest, "/config/apply", body, "Applying"), STARTED)
@@ -155,7 +155,7 @@ def _deletions_limit(found: Mapping[str, Any], most: int) -> None:
 
 
 def _deletions_agreed(found: Mapping[str, Any], *, yes: bool) -> None:
-    """One is named by its place, several by their number."""
+    """Confirm deletions: a single one by its place, several by their number."""
     places = [one["place"] for one in found["changes"] if one["verb"].endswith(".delete")]
     if len(places) == 1:
         agreed(f"This deletes {places[0]}, with all that is cached in it", places[0], yes=yes)

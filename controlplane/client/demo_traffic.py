@@ -1,4 +1,4 @@
-"""`demo-traffic`: whether the demo's traffic is wanted, looked up and switched."""
+"""`demo-traffic`: show the state of the demo's traffic and switch it."""
 
 from controlplane.client.command import Session, rest_command
 from controlplane.client.shapes import shaped

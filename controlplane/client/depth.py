@@ -1,4 +1,4 @@
-"""How deep a value from outside may be nested: what walks it afterwards recurses. Lists and objects of JSON only."""
+"""Limit how deep a value from outside is nested, because later code recurses. Only for JSON's lists and objects."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What can go wrong on the way to a control plane and back, in words for the person at the terminal."""
+"""Errors on the way to a control plane and back, worded for the person at the terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,17 +9,17 @@ SHOWN_AT_MOST = 50
 
 
 class ClientError(Exception):
-    """Said to the person, line by line; the command then ends with this status."""
+    """An error whose lines are printed; the command then ends with this exit status."""
 
     exit_status = 1
 
     def __str__(self) -> str:
-        """What came from elsewhere is in it: nothing that a terminal would obey."""
+        """Return the message without control characters, because it quotes text from outside."""
         return "\n".join(map(plain, super().__str__().split("\n")))
 
 
 class Refused(ClientError):
-    """An answer of the control plane that is not the one asked for, with every field it names."""
+    """The control plane refused a request; the error lists every field that its problem names."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status

@@ -1,4 +1,4 @@
-"""Reading the file people keep: YAML or JSON, safely, and refused with a line where it could mean two things."""
+"""Read configuration files, YAML or JSON: safely, and with an error that names the line if it is ambiguous."""
 
 import re
 import sys
@@ -14,12 +14,12 @@ from controlplane.client.depth import is_too_deep
 from controlplane.client.errors import ClientError
 from engine_agent.contracts.strict_json import UnsafeJson, loads
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times faster, where it is there
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times faster, if installed
 _TAG_DIRECTIVE = re.compile(r"^%TAG\b", re.MULTILINE)  # libyaml compares each with all before it
 
 
 def document_load(name: str) -> Any:
-    """What the file says; `-` is what comes in on standard input."""
+    """Return the file's content; `-` reads standard input."""
     text = _text(name)
     shown = "standard input" if name == "-" else name
     value = _json(text, shown) if text.lstrip().startswith("{") else None
@@ -27,7 +27,7 @@ def document_load(name: str) -> Any:
 
 
 def document_dump(document: Any) -> str:
-    """Other letters as they are, unless there are some among them that a terminal would obey."""
+    """Return the document as YAML: Unicode as it is, unless it contains characters that would control a terminal."""
     text = _dumped(document, as_is=True)
     return text if text.replace("\n", "").isprintable() else _dumped(document, as_is=False)
 
@@ -56,7 +56,7 @@ def _read(path: Path) -> bytes:
 
 
 def _json(text: str, name: str) -> Any:
-    """None where it is none: YAML has braces too."""
+    """Return the JSON value, or None if the text is not JSON: YAML has braces, too."""
 
     try:
         value = loads(text)
@@ -84,7 +84,7 @@ def _yaml(text: str, name: str) -> Any:
         refuse(name, error.problem_mark or error.context_mark, str(error.problem or error.context))
     except yaml.YAMLError as error:
         raise ClientError(f"{name}: {error}") from None
-    except (ValueError, LookupError) as error:  # `!!bool x` says a thing is what it is not
+    except (ValueError, LookupError) as error:  # such as `!!bool x`: a tag that does not fit its value
         raise ClientError(f"{name}: cannot be read, does a tag call something what it is not? ({error})") from None
 
 

@@ -1,4 +1,4 @@
-"""`join-token`, `drain`, `resume`, `delete agent`, `rollout`: what operators do to agents and to what is on its way."""
+"""`join-token`, `drain`, `resume`, `delete agent`, `rollout`: operators' actions on agents and rollouts."""
 
 import time
 
@@ -33,7 +33,7 @@ rollout_argument = click.argument("rollout", metavar="ID", help="luminet get rol
 def join_token_create(
     session: Session, name: str, uses: int | None, any_number: bool, expires_in: int, **more: str | None
 ) -> None:
-    """The secret alone on standard output, so that `TOKEN=$(luminet join-token create …)` works."""
+    """Create a token. Standard output gets only the secret, so that `TOKEN=$(luminet join-token create …)` works."""
     uses = None if any_number else uses or 1
     body = {"name": name, "uses": uses, "expires_in_seconds": expires_in, **given(**more)}
     made = shaped(session.rest.post(TOKENS, body).body, {**A_JOIN_TOKEN, "secret": SECRET})
@@ -57,7 +57,7 @@ def join_token_revoke(session: Session, token: str, yes: bool) -> None:
 @agent_argument
 @wait_options
 def drain(session: Session, agent: str, wait: bool, timeout: float) -> int:
-    """Waiting is for the last answer, too: the agent's receipt alone says that it takes nothing new."""
+    """Drain the agent. --wait also waits for its last answers: its receipt only says that it accepts nothing new."""
     deadline = time.monotonic() + timeout
     status = _operate(session, agent, "drain", "Gateways send it nothing new", wait, timeout)
     if wait and status == 0:
@@ -76,7 +76,7 @@ def resume(session: Session, agent: str, wait: bool, timeout: float) -> int:
 @agent_argument
 @yes_option
 def delete_agent(session: Session, agent: str, yes: bool) -> None:
-    """Revokes it; it stays to be looked at."""
+    """Revoke the agent; it remains visible."""
     path = f"/fleet/agents/{segment(agent)}"
     found = shaped(session.rest.get(path).body, AN_AGENT)
     agreed(f"This takes {found['id']} ({found['kind']}) out of the fleet", found["id"], yes=yes)

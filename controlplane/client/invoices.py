@@ -1,4 +1,4 @@
-"""`invoice`: what an organisation's requests came to, as a table, as CSV, and for programs."""
+"""`invoice`: the cost of an organisation's requests, as a table, as CSV, and for programs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

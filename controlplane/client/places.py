@@ -1,4 +1,4 @@
-"""How people name what they mean on the command line: `fleet`, `acme`, `acme/chat`."""
+"""Parse the scopes that people type: `fleet`, `acme`, `acme/chat`."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ FLEET = "fleet"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Empty: the fleet. An organisation called fleet is written `fleet/`."""
+    """A level of the hierarchy. Empty: the fleet. An organisation with the slug fleet is written `fleet/`."""
 
     organisation: str = ""
     namespace: str = ""

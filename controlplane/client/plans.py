@@ -1,4 +1,4 @@
-"""Reviewed plans: written to a file, read back, and compared with what would be done now."""
+"""Reviewed plans: write them to a file, read them back, and compare them with the current plan."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from controlplane.client.shapes import Unexpected, shaped
 from controlplane.client.tables import cell
 
 FORMAT = "luminet plan 1"
-LARGEST = 64 * 1024 * 1024  # a document of 8 MiB, and what it changes
+LARGEST = 64 * 1024 * 1024  # a document of 8 MiB and its changes
 NAMED_AT_MOST = 20
 A_PLAN = {
     "hash": str,
@@ -25,7 +25,7 @@ A_PLAN = {
 
 
 class Outdated(ClientError):
-    """What would be done now is not what was planned. Nothing was changed."""
+    """The current plan differs from the reviewed one. Nothing was changed."""
 
     exit_status = 3
 
@@ -37,7 +37,7 @@ class Outdated(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """What to ask the control plane for, and what it answered when the plan was made."""
+    """A request to the control plane, and the plan that it returned for it."""
 
     request: Mapping[str, Any]
     plan: Mapping[str, Any]
@@ -58,7 +58,7 @@ def plan_write(name: str, reviewed: Reviewed) -> None:
 
 
 def plan_read(name: str) -> Reviewed:
-    """What `plan_write` wrote; a configuration file is refused, and so is what is too large or too deep."""
+    """Read what `plan_write` wrote. Raise ClientError for a configuration file, or if it is too large or too deep."""
     try:
         with Path(name).open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -81,7 +81,7 @@ def plan_read(name: str) -> Reviewed:
 
 def _private(name: str, flags: int) -> int:
     descriptor = os.open(name, flags, 0o600)
-    os.fchmod(descriptor, 0o600)  # also where the file was there before
+    os.fchmod(descriptor, 0o600)  # also if the file existed before
     return descriptor
 
 

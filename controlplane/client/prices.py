@@ -1,4 +1,4 @@
-"""`get prices` and `set-prices`: what tokens cost, from which day on, and what a file would change of that."""
+"""`get prices` and `set-prices`: the price list with its dates, and the changes that a file would make."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ ASKED = ("input", "cached_input", "output")
 A_PRICE = {"model": str, "valid_from": str, **dict.fromkeys(ASKED, str), "is_example": bool}
 PRICES = {"revision": int, "currency": (str, type(None)), "is_example": bool, "prices": [A_PRICE]}
 WOULD_CHANGE = 2
-SURE_DIGITS = 15  # of a number with a point that was read out of a file: more may have been rounded
+SURE_DIGITS = 15  # digits that are certain in a decimal number from a file: beyond them, digits may have been rounded
 EVERY_MODEL = "every model"
 EXAMPLES = "These are examples: nobody asks such prices."
 Price = Mapping[str, Any]
@@ -46,7 +46,7 @@ def prices(session: Session, place: str | None, limit: int | None) -> None:
 @click.option("--dry-run", is_flag=True, help="show what would change; status 2 when something would")
 @yes_option
 def set_prices(session: Session, file: str, dry_run: bool, yes: bool) -> int:
-    """What began before today and is not in the file stays as it is: it has been invoiced."""
+    """Replace the price list. Past prices that the file omits stay, because they have been invoiced."""
     answer = session.rest.get("/prices")
     now = shaped(answer.body, PRICES)
     wanted = _with_past(_read(file), now["prices"])
@@ -80,7 +80,7 @@ def _today() -> str:
 
 
 def _read(name: str) -> dict[str, Any]:
-    """As the API takes it, but for its numbers: those are text there."""
+    """Return the file as the API accepts it, with numbers as text."""
     document = document_load(name)
     if not isinstance(document, dict) or not isinstance(document.get("prices"), list):
         raise ClientError(f"{name}: must have currency, and prices as a list")
@@ -95,7 +95,7 @@ def _price(said: Any, where: str) -> dict[str, Any]:
 
 
 def _text(value: Any, where: str) -> Any:
-    """Of a number; what is none is the control plane's to refuse."""
+    """Return a number as text; the control plane refuses anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     number = Decimal(repr(value))

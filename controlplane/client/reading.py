@@ -1,4 +1,4 @@
-"""`get` and `whoami`: what there is, as tables for people and as JSON for programs."""
+"""`get` and `whoami`: tables for people, JSON for programs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ Path = Callable[[str | None], str]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list of the API: where it is and which of its fields are columns."""
+    """A list of the API: its path, and the fields that are its columns."""
 
     path: Path
     columns: Mapping[str, str]  # head → field
@@ -49,10 +49,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """One thing of the API, a field a line."""
+    """A single object of the API, printed one field a line."""
 
     path: Path
-    inside: str | None = None  # the member that holds what people want to see
+    inside: str | None = None  # the member that people want to see
 
     def __call__(self, session: Session, place: str | None, limit: int | None) -> None:
         found = shaped(session.rest.get(self.path(place)).body, dict)
@@ -93,7 +93,7 @@ def _effective(session: Session, place: str | None, limit: int | None, model: st
 
 
 def _enforcement(found: Mapping[str, Any], name: str) -> list[Any]:
-    """Of one field; an older control plane reports none."""
+    """Return a field's enforcement and reason; an older control plane reports none."""
     told = shaped(found.get("enforcement", {}), dict).get(name)
     if told is None:
         return [None, None]

@@ -1,4 +1,4 @@
-"""One connection to a control plane's REST API: standard library, kept alive, repeated only where that is harmless."""
+"""One kept-alive connection to a control plane's REST API, with the standard library. It repeats only safe requests."""
 
 import contextlib
 import http.client
@@ -20,7 +20,7 @@ ROOT = "/api/v1"
 TRIES = 3
 LONGEST_WAIT_SECONDS = 60.0
 PAGE = 200
-IDLE_SECONDS = 2.0  # after which the other side may be about to hang up; what cannot be repeated then begins anew
+IDLE_SECONDS = 2.0  # after this the server may be about to close; requests that cannot be repeated get a new connection
 A_PAGE = {"items": list, "next_cursor": (str, type(None))}
 CSV, PROBLEM = "text/csv", "application/problem+json"
 NONE: Mapping[str, str] = {}
@@ -35,13 +35,13 @@ class Answer:
 
     @property
     def revision(self) -> str:
-        """The ETag, to be sent back as If-Match."""
+        """Return the ETag, to be sent back as If-Match."""
         return self.headers.get("etag", "")
 
 
 @dataclass(slots=True)
 class Rest:
-    """`url` is the control plane's own, without /api."""
+    """The connection. `url`: the control plane's base URL, without /api."""
 
     url: str
     token: str = field(repr=False)
@@ -54,7 +54,7 @@ class Rest:
         return self.ask("GET", _with_query(path, query), repeatable=True)
 
     def post(self, path: str, body: Any, *, repeatable: bool = False, headers: Mapping[str, str] = NONE) -> Answer:
-        """A question that changes nothing is `repeatable`; a deed is with an Idempotency-Key, which it gets here."""
+        """Send a POST with retries: a `repeatable` one changes nothing, any other gets an Idempotency-Key here."""
         key = {} if repeatable else {"Idempotency-Key": str(uuid4())}
         return self.ask("POST", path, body, repeatable=True, headers={**key, **headers})
 
@@ -63,7 +63,7 @@ class Rest:
         return self.ask("PUT", path, body, repeatable=True, headers={**key, **headers})
 
     def text(self, path: str, **query: str | int | None) -> str:
-        """A table as CSV."""
+        """Return a table as CSV."""
         answer = self.ask("GET", _with_query(path, query), repeatable=True, headers={"Accept": f"{CSV}, {PROBLEM}"})
         found: str = shaped(answer.body, str)
         return found
@@ -72,7 +72,7 @@ class Rest:
         return self.ask("DELETE", path, headers=headers)
 
     def pages(self, path: str, **query: str | int | None) -> Iterator[Any]:
-        """Every item of a list, however many pages it has."""
+        """Yield every item of a list, from all of its pages."""
         cursor: str | None = None
         while True:
             found = shaped(self.get(path, **query, limit=PAGE, cursor=cursor).body, A_PAGE)
@@ -86,7 +86,7 @@ class Rest:
     def ask(
         self, method: str, path: str, body: Any = None, *, repeatable: bool = False, headers: Mapping[str, str] = NONE
     ) -> Answer:
-        """A problem is raised as Refused."""
+        """Send a request and return its answer. Raise Refused if it is a problem."""
         data = None if body is None else _bytes(body)
         for left in reversed(range(TRIES if repeatable else 1)):
             try:
@@ -134,12 +134,12 @@ class Rest:
 
 
 def segment(text: str) -> str:
-    """Part of a path, whatever somebody typed: even what is no letter."""
+    """Return the text quoted as a path segment, whatever was typed, even lone surrogates."""
     return quote(text, safe="", errors="surrogatepass")
 
 
 def if_match(answer: Answer) -> dict[str, str]:
-    """Only what has been seen is changed."""
+    """Return the header that lets a change succeed only if nothing has changed since this answer."""
     return {"If-Match": answer.revision}
 
 

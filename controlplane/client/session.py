@@ -1,4 +1,4 @@
-"""Which control plane is meant and who asks: from the environment, or from the stack that runs from this checkout."""
+"""Choose the control plane and token: from the environment, or from the stack that runs from this checkout."""
 
 import ipaddress
 import json
@@ -26,7 +26,7 @@ def connect(url: str | None, environ: Mapping[str, str] = os.environ, *, insecur
 
 
 def url_checked(url: str, *, insecure: bool) -> str:
-    """A token that travels in clear belongs to everybody on the way."""
+    """Return the URL without trailing slash. Raise ClientError if the token would travel unencrypted."""
     parts = _parts(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ClientError(f"LUMINET_URL: {url!r} is no http or https address")
@@ -54,7 +54,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _stack_access(url: str) -> tuple[str, str]:
-    """Address and operator's token of the stack that runs from here; never given to any other address."""
+    """Return URL and operator's token of the stack that runs from here; the token is never sent to another address."""
     demo = _demo()
     if demo is None:
         raise ClientError("LUMINET_TOKEN is not set (an API key or an operator's token), and no stack runs from here")
@@ -69,7 +69,7 @@ def _stack_access(url: str) -> tuple[str, str]:
 
 
 def _demo() -> Mapping[str, object] | None:
-    """What the running stack wrote down for people; None when none runs from here."""
+    """Return what the running stack wrote for programs, or None if no stack runs from here."""
     try:
         from controlplane.settings.reader import MalformedSettings
         from controlplane.stack.config import read_stack_config

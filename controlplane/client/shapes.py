@@ -1,21 +1,21 @@
-"""What is read of the control plane's answers, checked where they arrive: behind this, what is wrong is ours."""
+"""Validate the control plane's answers where they arrive, so that an error after this point is a bug of ours."""
 
 from typing import Any, TypeAlias
 
 from controlplane.client.errors import ClientError
 
-Shape: TypeAlias = Any  # a type; [the shape of each]; {name: shape of what must be there}; `object` is anything
+Shape: TypeAlias = Any  # a type; [the shape of each item]; {name: shape of a required member}; `object`: anything
 
 
 class Unexpected(ClientError):
-    """An answer, but not what our version of the control plane gives."""
+    """An answer without the structure that our version of the control plane sends."""
 
     def __init__(self, where: str) -> None:
         super().__init__(f"an answer was not as expected ({where}): is this a Luminet of our version?")
 
 
 def shaped(value: Any, shape: Shape, where: str = "answer") -> Any:
-    """The value as it is; what it has besides is nobody's concern."""
+    """Return the value unchanged if it has this shape; additional members are ignored. Raise Unexpected otherwise."""
     if isinstance(shape, dict):
         return _object(value, shape, where)
     if isinstance(shape, list):

@@ -1,4 +1,4 @@
-"""`luminet stats`: what was counted in a window, as a page for people, as JSON and as CSV for programs."""
+"""`luminet stats`: the numbers of a window, as a page for people, as JSON or CSV for programs."""
 
 import math
 import sys
@@ -18,7 +18,7 @@ WATCH_SECONDS: Final = 2.0
 CLEAR: Final = "\x1b[H\x1b[2J"
 BARS: Final = "▁▂▃▄▅▆▇█"
 NOTHING: Final = "–"
-STEPS: Final = {"1h": "2m", "24h": "30m", "7d": "4h", "30d": "15h"}  # of the lines: as many points as fit
+STEPS: Final = {"1h": "2m", "24h": "30m", "7d": "4h", "30d": "15h"}  # step for the lines: as many points as fit
 SPANS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 MAYBE: Final = (int, float, type(None))
 NUMBERS: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")
@@ -113,7 +113,7 @@ def _print(paper: Paper, place: Place, model: str | None, found: Any, series: An
     _reasons(paper, found["missed_tokens_by_reason"])
     for by in (_by(place), "model"):
         _parts(paper, by, found[f"by_{by}"])
-    keys = shaped(found.get("by_key", []), [KEY], "answer.by_key")  # a control plane of before has none
+    keys = shaped(found.get("by_key", []), [KEY], "answer.by_key")  # an older control plane sends none
     _parts(paper, "key", [{**one, "key": _key_name(one)} for one in keys])
 
 
@@ -125,7 +125,7 @@ def _key_name(one: Mapping[str, Any]) -> str:
 
 
 def _covered(found: Mapping[str, Any]) -> str:
-    """What there are numbers of, when it is not the whole window."""
+    """Return the window's length and, if not all of it has data, how much has."""
     whole, covered = found["window_seconds"], found["covered_seconds"]
     window = _window(found)
     return window if covered >= whole else f"{span(covered)} of {window}"
@@ -151,7 +151,7 @@ def _headlines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def those_before(found: Mapping[str, Any]) -> tuple[str, str]:
-    """Held against a window that was counted whole, or against nothing."""
+    """Return the comparison with the window before, if that was counted completely."""
     before = found["before"]
     if before["covered_seconds"] < found["window_seconds"]:
         return f"; no whole {_window(found)} before to compare with", ""
@@ -168,7 +168,7 @@ def _saved(saved: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _reserves(told: Mapping[str, Any] | None) -> Iterator[str]:
-    """What an amount is to be read with."""
+    """Yield the caveats of an amount."""
     if told is None:
         return
     money = shaped(told, MONEY, "answer.saved.money")
@@ -224,7 +224,7 @@ def _bytes(number: int | None) -> str:
 
 
 def bars(shares: Sequence[float | None]) -> str:
-    """A letter for each share, from the lowest for 0 to the highest for 1; a blank where nothing is known."""
+    """Return a bar for each share from 0 (lowest) to 1 (highest); a space if the share is unknown."""
     return "".join(" " if one is None or not math.isfinite(one) else _bar(one) for one in shares)
 
 
@@ -233,7 +233,7 @@ def _bar(share: float) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Rounded down, as the header of every answer is."""
+    """Return the ratio rounded down, as the header of every answer is."""
     if ratio is None or not math.isfinite(ratio):
         return NOTHING
     return f"{math.floor(round(ratio * 1_000, 6)) / 10:.1f} %"
@@ -246,6 +246,6 @@ def milliseconds(number: float | None) -> str:
 
 
 def span(seconds: int) -> str:
-    """In the largest unit of which there is a whole one, and what is left of it dropped."""
+    """Return the time in the largest unit that fits, rounded down."""
     unit, of_it = next(((name, size) for name, size in SPANS.items() if seconds >= size), ("s", 1))
     return f"{seconds // of_it} {unit}"

@@ -1,4 +1,4 @@
-"""What people read: tables whose columns line up, and colours where a terminal shows them. Programs get JSON."""
+"""Output for people: aligned tables, with colours on a terminal. Programs get JSON."""
 
 import json
 import os
@@ -15,14 +15,14 @@ _MOMENT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}:[0-9]{2})
 
 
 class Paper:
-    """Where a command writes, and whether colours mean anything there."""
+    """The output of a command, with colours if it is a terminal."""
 
     def __init__(self, stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> None:
         self._stream = stream or sys.stdout
         self._colourful = self._stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
     def say(self, *lines: str) -> None:
-        """Each on one line, whatever is in it; of what a terminal obeys, our own colours are left."""
+        """Print each text on one line; no control characters are left but our own colours."""
         for line in lines:
             print(self._guarded(line), file=self._stream, flush=True)
 
@@ -38,7 +38,7 @@ class Paper:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colourful else text
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> None:
-        """Every cell in full: a shortened id is of no use."""
+        """Print a table with every cell in full: a shortened id is useless."""
         if not rows:
             self.say(self.paint(empty, DIM))
             return
@@ -47,20 +47,20 @@ class Paper:
         self.say(self.paint(_line(heads, widths), BOLD), *(_line(row, widths) for row in cells))
 
     def numbers(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table whose columns behind the first end together, as numbers do."""
+        """Print a table with all columns but the first aligned right, for numbers."""
         widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
         aligned = [[one.rjust(widths[at]) if at else one for at, one in enumerate(row)] for row in (heads, *rows)]
         self.table(aligned[0], aligned[1:], empty="")
 
     def record(self, pairs: Sequence[tuple[str, Any]]) -> None:
-        """One thing, a field a line."""
+        """Print one object, a field a line."""
         longest = max((width(name) for name, _ in pairs), default=0)
         for name, value in pairs:
             self.say(f"{self.paint(_padded(name, longest), DIM)}{GAP}{cell(value)}".rstrip())
 
 
 def cell(value: Any) -> str:
-    """On one line, and with nothing in it that a terminal would obey."""
+    """Return the value on one line, without control characters."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -75,7 +75,7 @@ def cell(value: Any) -> str:
 
 
 def bound(value: Any) -> str:
-    """How far one field may be changed."""
+    """Return the bound of a field as text."""
     if not isinstance(value, dict):
         return "operators only"
     if "allowed" in value:
@@ -87,17 +87,17 @@ def bound(value: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """Letters people may have put into names and notes, but no control characters."""
+    """Return the text with control characters replaced: names and notes may contain them."""
     return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
 
 
 def _escaped(line: str) -> str:
-    """Of JSON, which means the same."""
+    """Escape control characters in a line of JSON without changing its meaning."""
     return line if line.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in line)
 
 
 def width(text: str) -> int:
-    """Columns a terminal gives it."""
+    """Return the columns that a terminal uses for the text."""
     wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
     return len(text) + wide - sum(unicodedata.combining(one) > 0 for one in text)
 

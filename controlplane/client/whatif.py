@@ -1,4 +1,4 @@
-"""`what-if`: a namespace's hit rate, memory and money under another time to live or limit, beside those it has."""
+"""`what-if`: forecast a namespace's hit rate, memory and money under another TTL or limit, next to today's."""
 
 from collections.abc import Mapping
 from typing import Any

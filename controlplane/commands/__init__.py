@@ -1,1 +1,1 @@
-"""Commands that work beside the database."""
+"""The commands of `luminet`: their tree, and those that use the database. Start at tree.py."""

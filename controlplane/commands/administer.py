@@ -1,4 +1,4 @@
-"""What is done beside the database, by who may read its secrets: operators, tokens, links, trail, a new master key."""
+"""Commands for an administrator with database access: operators, tokens, links, the audit trail, the master key."""
 
 import errno
 import json
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 
 
 def _on_the_database(command: Callable[P, int]) -> Callable[P, int]:
-    """A database that is away, or stops answering half-way, is told in a sentence."""
+    """Wrap a command so that a database that does not answer, or stops answering, ends it with one sentence."""
 
     @wraps(command)
     def told(*args: P.args, **kwargs: P.kwargs) -> int:
@@ -158,7 +158,7 @@ def audit_export(*, after: int = 0) -> int:
 
 @contextmanager
 def _counting(is_shown: bool) -> Iterator[Callable[[int], None]]:
-    """How far it has come, for who waits at a terminal; what is given is told how many records have been seen."""
+    """Yield a function that counts records, and show the count at the terminal if `is_shown`."""
     count = 0
 
     def seen(records: int) -> None:

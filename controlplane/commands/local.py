@@ -1,6 +1,6 @@
-"""Commands of the machine that a control plane runs on: its stack, its processes, its database.
+"""Commands for the machine that runs a control plane: its stack, its processes, its database.
 
-What they need is imported when one is run: this module is also loaded to complete their options.
+Imports are inside the commands: this module is also loaded to complete their options.
 """
 
 import os
@@ -14,7 +14,7 @@ from tenants.actor import REST_SCOPES, Scope
 
 PARTS = ("web", "worker", "beat", "roles", "migrate", "demo-traffic")
 HEALTH = ("web", "worker", "beat", "database", "broker", "demo-traffic")
-SCOPES = tuple(scope.value for scope in Scope if scope in REST_SCOPES)  # what an operator's token can be for
+SCOPES = tuple(scope.value for scope in Scope if scope in REST_SCOPES)  # scopes that an operator's token can have
 
 
 @click.command
@@ -204,7 +204,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def _beside_the_stack() -> None:
-    """Without settings of its own, a command means the stack that runs from here."""
+    """Use the settings of the stack that runs from here, unless the command has settings itself."""
     if "LUMINET_DATABASE_URL" not in os.environ:
         from controlplane.stack.doors import environment_of_running_stack
 

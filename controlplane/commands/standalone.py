@@ -1,13 +1,13 @@
-"""The commands that read their own arguments, with the standard library alone."""
+"""The commands that parse their own arguments with the standard library."""
 
 from typing import Final, NamedTuple
 
 
 class Standalone(NamedTuple):
-    """A command that reads its own arguments: it runs where a part of Luminet is installed, or nothing at all."""
+    """A command that parses its own arguments, so it runs even if only a part of Luminet, or none, is installed."""
 
-    module: str  # by name: the control plane imports only the shared modules of the data plane
-    extra: str  # what it needs
+    module: str  # a name, because the control plane imports only the shared modules of the data plane
+    extra: str  # the extra that it needs
     about: str
 
 

@@ -1,4 +1,4 @@
-"""Every command of `luminet` with its purpose and where it is; a module is imported when a command of it is run."""
+"""Every command of `luminet` with its purpose and its module, which is imported only when the command runs."""
 
 import importlib
 import re
@@ -12,8 +12,8 @@ from click.shell_completion import CompletionItem
 from controlplane.client.errors import ClientError
 from controlplane.commands.standalone import STANDALONE, Standalone
 
-# Name → where it is, and its purpose. That is a module below `controlplane`, whose function has the names of the path
-# (`rollout_pause`); or the commands below it; or a command that reads its own arguments.
+# Name → location and purpose. A location is a module below `controlplane`, whose function is named after the path
+# (`rollout_pause`), or a mapping of subcommands. A `Standalone` parses its own arguments.
 Commands: TypeAlias = Mapping[str, "Standalone | tuple[str | Commands, str]"]
 
 LOCAL: Final[Commands] = {
@@ -119,12 +119,12 @@ HERE: Final[Commands] = {
     "completion": ("commands.local", "print the script that completes commands in a shell"),
 }
 SECTIONS: Final = {"Over the REST API": REMOTE, "Beside the database": LOCAL, "On this machine": HERE}
-_OPTION_LINE = re.compile(r"^  (-.*?)(?:  |$)", re.MULTILINE)  # of a help by argparse, without what it does
+_OPTION_LINE = re.compile(r"^  (-.*?)(?:  |$)", re.MULTILINE)  # options in a help by argparse
 _OPTION_NAME = re.compile(r"(?<!\S)--?[a-z][a-z-]*")
 
 
 class Group(click.Group):
-    """Lists its commands without importing one."""
+    """A group that lists its commands without importing them."""
 
     def __init__(self, path: tuple[str, ...], about: str, sections: Mapping[str, Commands], **more: Any) -> None:
         super().__init__(path[-1] if path else "luminet", help=_sentence(about), **more)
@@ -162,7 +162,7 @@ class Group(click.Group):
 
 
 class Door(click.Command):
-    """Of a command that reads its own arguments: here to be listed and completed."""
+    """Stands for a `Standalone` command, so that it is listed and completed."""
 
     def __init__(self, name: str, *, module: str, **more: Any) -> None:
         super().__init__(name, add_help_option=False, **more)
@@ -183,14 +183,14 @@ class Door(click.Command):
     def _options(self) -> Iterator[str]:
         try:
             parser = importlib.import_module(self.module).parser()
-        except ModuleNotFoundError:  # it cannot be run here either
+        except ModuleNotFoundError:  # without its packages it cannot run here either
             return
         for names in _OPTION_LINE.findall(parser.format_help()):
             yield from _OPTION_NAME.findall(names)
 
 
 def top() -> Group:
-    """All of it."""
+    """Return the whole command tree."""
     both = {"help_option_names": ["-h", "--help"]}
     group = Group((), "run and operate Luminet", SECTIONS, context_settings=both)
     option = click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version_print)
@@ -198,7 +198,7 @@ def top() -> Group:
 
 
 def run(words: list[str]) -> int:
-    """A mistyped command ends with 1: to `plan`, 2 is an answer."""
+    """Run the command line and return its exit status: 1 for a mistyped command, because 2 is a result of `plan`."""
     try:
         return top().main(words, "luminet", standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -218,7 +218,7 @@ def run(words: list[str]) -> int:
 
 def _version_print(context: click.Context, option: click.Parameter, is_asked: bool) -> None:
     if is_asked and not context.resilient_parsing:
-        from controlplane.common.version import version  # which reads the metadata of what is installed
+        from controlplane.common.version import version  # reads the metadata of installed packages
 
         print(f"luminet {version()}")
         context.exit()

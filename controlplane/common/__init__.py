@@ -1,1 +1,1 @@
-"""What several packages of the control plane use, and what knows none of them."""
+"""Helpers that several packages of the control plane share. They import none of those packages."""

@@ -1,13 +1,13 @@
-"""How often Python looks for garbage that refers to itself: less often than by default, which suits small programs.
+"""Run Python's cyclic garbage collector less often than by default, which suits small programs.
 
-By default it looks after 700 allocations. A start, which allocates and keeps almost everything, spent a fifth of its
-time on that, and decoding a batch of reports, a hundred thousand small objects, a third.
+By default it runs after every 700 allocations. A start, which allocates and keeps almost everything, spent a fifth of
+its time on that; decoding a batch of reports, a hundred thousand small objects, a third.
 """
 
 import gc
 from typing import Final
 
-ALLOCATIONS: Final = 50_000  # between two looks at what is young
+ALLOCATIONS: Final = 50_000  # between two collections of the youngest generation
 
 
 def collect_less_often() -> None:
@@ -15,6 +15,6 @@ def collect_less_often() -> None:
 
 
 def freeze_what_is_loaded() -> None:
-    """Whatever a process has loaded, it keeps: the collector need not look through it again."""
+    """Exclude all loaded objects from later collections: the process keeps them anyway."""
     gc.collect()
     gc.freeze()

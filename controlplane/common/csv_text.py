@@ -1,4 +1,4 @@
-"""Tables as CSV: RFC 4180, UTF-8, and nothing in it that a spreadsheet would take for a formula."""
+"""Tables as CSV: RFC 4180, UTF-8, and no cell that a spreadsheet would take for a formula."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ _FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def csv_response(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, name: str) -> HttpResponse:
-    """`name` is what it is saved as, without the ending; of our own making, so that it needs no quoting."""
+    """Return the table as a download. `name`: the file without extension; from our code, so it needs no quoting."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
     return HttpResponse(csv_text(heads, rows).encode(), content_type=CSV, headers=headers)
 
@@ -26,7 +26,7 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def csv_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """The same a line at a time, for what is too long to be held."""
+    """Yield the CSV line by line, for tables too long for memory."""
     yield csv_text(heads, ())
     for row in rows:
         text = io.StringIO()
@@ -35,7 +35,7 @@ def csv_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[s
 
 
 def _cell(value: Any) -> str:
-    """What is text stays text: a quote in front of it is what spreadsheets take away again."""
+    """Return the cell's text. A quote before a formula keeps it text; spreadsheets remove it."""
     if value is None:
         return ""
     if isinstance(value, bool):

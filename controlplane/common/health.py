@@ -1,4 +1,4 @@
-"""Is each part really there? Every check does what its name says against the real thing, or raises with the reason."""
+"""Health checks of the parts of the stack. Each check tests the real thing and raises NotReady with the reason."""
 
 import socket
 import time
@@ -17,16 +17,15 @@ DEMO_TRAFFIC_ALIVE_SECONDS = 15
 
 
 class NotReady(Exception):
-    """The part does not answer as it should; the text says how."""
+    """The part does not answer as it should; the message says how."""
 
 
-# Our own processes are asked directly, whatever proxy the environment names for the world outside.
+# Our own processes are called directly, even if the environment names a proxy.
 _direct = build_opener(ProxyHandler({}))
 
 
 def http_get(url: str, *, timeout_seconds: float = TIMEOUT_SECONDS + 2, bearer: str | None = None) -> bytes:
-    """The body of a 200; anything else raises OSError or HTTPException. `bearer` is for who is asked, and nobody else
-    whom they lead to."""
+    """Return the body of a 200; anything else raises OSError or HTTPException. `bearer` is not sent on to redirects."""
     request = Request(url)
     if bearer:
         request.add_unredirected_header("Authorization", f"Bearer {bearer}")
@@ -36,7 +35,7 @@ def http_get(url: str, *, timeout_seconds: float = TIMEOUT_SECONDS + 2, bearer: 
 
 
 def redis_client(url: str) -> redis.Redis:
-    """A client that gives up soon, for questions a person or a probe waits for."""
+    """Return a client with short timeouts, for checks that a person or a probe waits for."""
     return redis.Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
 
 
@@ -57,7 +56,7 @@ def broker_check(url: str) -> None:
 
 
 def web_check(address: str, *, path: str = "/readyz") -> None:
-    """The web process answers 200 on its readiness path."""
+    """Raise NotReady unless the web process answers its readiness path with 200."""
     try:
         http_get(f"{address}{path}")
     except (OSError, HTTPException, ValueError) as error:
@@ -65,7 +64,7 @@ def web_check(address: str, *, path: str = "/readyz") -> None:
 
 
 def data_plane_check(name: str, address: str) -> None:
-    """An engine serves, a sidecar has joined, or a gateway holds what it needs: each says so in the same place."""
+    """Raise NotReady unless /health passes: the engine serves, the sidecar has joined or the gateway has its state."""
     try:
         http_get(f"{address}/health")
     except (OSError, HTTPException, ValueError) as error:
@@ -73,19 +72,19 @@ def data_plane_check(name: str, address: str) -> None:
 
 
 def worker_check(url: str, hostname: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-    """The worker of that name answers a ping that went through the broker."""
-    from celery import Celery  # heavy, and the only check that wants it
+    """Raise NotReady unless the worker of this name answers a ping through the broker."""
+    from celery import Celery  # slow to import, and only this check needs it
 
     try:
         replies = Celery(broker=url, set_as_current=False).control.ping(destination=[hostname], timeout=timeout_seconds)
-    except Exception as error:  # kombu raises what the transport raises: any of it means no answer
+    except Exception as error:  # kombu raises whatever its transport raises: all of it means no answer
         raise NotReady(f"worker: {_first_line(error)}") from error
     if not replies:
         raise NotReady(f"worker: {hostname} did not answer a ping within {timeout_seconds} s")
 
 
 def beat_check(url: str, *, now: float | None = None) -> None:
-    """Beat has sent something within the last seconds."""
+    """Raise NotReady unless beat has sent a task within the last seconds."""
     try:
         with redis_client(url) as client:
             last = client.get(BEAT_ALIVE_KEY)
@@ -99,7 +98,7 @@ def beat_check(url: str, *, now: float | None = None) -> None:
 
 
 def demo_traffic_check(url: str) -> None:
-    """It has said within the last seconds what it does, be that waiting."""
+    """Raise NotReady unless the demo's traffic has reported a state, even waiting, within the last seconds."""
     try:
         with redis_client(url) as client:
             told = client.get(DEMO_TRAFFIC_KEY)
@@ -114,7 +113,7 @@ def worker_hostname() -> str:
 
 
 def loopback_address(host: str, port: int) -> str:
-    """Where a process that listens on `host` can be reached from the same machine."""
+    """Return the URL at which a process that listens on `host` is reached from the same machine."""
     if host in {"0.0.0.0", ""}:  # noqa: S104 (asked about, not bound to)
         host = "127.0.0.1"
     elif host == "::":

@@ -1,6 +1,6 @@
-"""Structured logs: one event a line, as JSON for machines or as words for people, always with the request id.
+"""Structured logs: one event a line, as JSON for machines or as text for people, always with the request id.
 
-Secrets of one-time links are taken out of the finished line, whoever wrote it: Django's own loggers name paths too.
+The secrets of one-time links are removed from the finished line, because Django's own loggers write paths, too.
 """
 
 import json
@@ -16,13 +16,13 @@ from typing import Any, Final
 from controlplane.common.one_time_links import without_secrets
 from controlplane.common.request_id import request_id_current
 
-# What every LogRecord carries; whatever else is on a record came in through `extra=` and is worth showing.
+# The attributes of every LogRecord; any other attribute came in through `extra=` and is logged.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _NOISE = frozenset({"data", "sent_at", "request"})  # Celery's two; Django's request, whose repr is its full address
 
 
 def log_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """The extras of a record and its request id, in the order they were given."""
+    """Return the record's extras in their order, and its request id."""
     extras = {key: value for key, value in vars(record).items() if key not in _STANDARD | _NOISE}
     request_id = request_id_current()
     if request_id is not None:
@@ -53,14 +53,13 @@ class TextFormatter(logging.Formatter):
 
 
 def _harmless(line: str) -> str:
-    """One line, whatever people typed: no forged next one, and no escape sequence for the operator's terminal."""
+    """Escape control characters, so that input can forge no log line and send no escape sequence to a terminal."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], line)
 
 
 class SuspiciousRequests(logging.Filter):
-    """Of requests that Django refuses as suspicious, such as those for a foreign host, one short line a minute of each
-    kind: anybody can send them, as fast as they like.
-    """
+    """Logs at most one short line a minute for each kind of request that Django refuses as suspicious, such as a
+    foreign host: anyone can send them at any rate."""
 
     PREFIX: Final = "django.security."
     SECONDS: Final = 60.0
@@ -101,7 +100,7 @@ def logging_config(*, log_format: str, level: str) -> dict[str, Any]:
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["suspicious"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
-            # Django's own handlers would print every line twice; our middleware writes the one line a request is worth.
+            # Django's own handlers would print every line twice; our middleware logs each request once.
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "level": level, "propagate": True},
             "django.request": {"level": "ERROR"},

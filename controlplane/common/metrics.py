@@ -1,4 +1,4 @@
-"""What the web process tells Prometheus about itself. Bounded labels only: route patterns, never paths or people."""
+"""The web process's metrics for Prometheus. Labels are bounded: route patterns, never paths or people."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -77,19 +77,19 @@ build_info = Gauge(
     "luminet_build_info", "Always 1; the label says which version.", ["version"], multiprocess_mode="max"
 )
 
-# There from the start, so that a rate over them is right from the first event on.
+# Created at the start, so that a rate counts the first event.
 build_info.labels(version()).set(1)
 for _outcome in ("signed_in", "refused", "held_back"):
     sign_ins.labels(_outcome)
 for _was in ("counted", "refused"):
     usage_rows.labels(_was)
 
-# What brings numbers that others have made up to date, before anybody reads them here.
+# Functions that refresh the gauges computed elsewhere, called before each scrape.
 before_reading: list[Callable[[], None]] = []
 
 
 def metrics_text(directory: Path | None) -> bytes:
-    """Everything measured, added up over all web processes when they share a directory."""
+    """Return all metrics, summed over the web processes that share the directory."""
     if directory is None:
         return generate_latest(REGISTRY)
     registry = CollectorRegistry()

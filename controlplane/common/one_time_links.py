@@ -1,8 +1,8 @@
-"""Addresses that let their holder in: recognised wherever they are written, so that no log holds one that works."""
+"""Recognise one-time links in any text, so that no log contains one that works."""
 
 import re
 
-# Also where no route matched, as with a slash too many, and inside another address, where slashes are escaped.
+# Also matches where no route does, as with an extra slash, and inside another URL, where slashes are escaped.
 _SLASH = r"(?:/|%2f)"
 _LINK = re.compile(rf"({_SLASH}(?:invitation|reset){_SLASH})(?:{_SLASH}|\s)*[^\s/?&#\"'<>\\]+", re.IGNORECASE)
 
@@ -12,5 +12,5 @@ def is_one_time_link(path: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """The text with "…" where the secret of a link stood: whoever reads logs must not be able to use it."""
+    """Return the text with "…" for each link's secret, so that a reader of logs cannot use it."""
     return _LINK.sub(r"\1…", text)

@@ -1,4 +1,4 @@
-"""One id for everything a request sets off: web, Celery tasks, agents and every log line in between."""
+"""One id for everything that a request causes: in the web, Celery tasks, agents and their log lines."""
 
 import re
 import uuid
@@ -12,7 +12,7 @@ _current: ContextVar[str | None] = ContextVar("luminet_request_id", default=None
 
 
 def request_id_accept(offered: str | None) -> str:
-    """The caller's id when it is harmless in logs and headers, else a fresh one."""
+    """Return the caller's id if it is safe in logs and headers, else a new one."""
     if offered and _ACCEPTABLE.fullmatch(offered):
         return offered
     return uuid.uuid4().hex
@@ -23,7 +23,7 @@ def request_id_current() -> str | None:
 
 
 def request_id_set(request_id: str | None) -> None:
-    """For a thread that does one thing after the other, such as a worker's: until it is set again."""
+    """Set the id until the next call, for a thread that runs one task after the other, such as a worker's."""
     _current.set(request_id)
 
 

@@ -1,4 +1,4 @@
-"""Which Luminet this is."""
+"""The installed version of Luminet."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError

@@ -1,1 +1,1 @@
-"""The database's logins, its schema and what migrations do to it."""
+"""The database's logins, its schema and the effect of migrations on it."""

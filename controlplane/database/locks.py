@@ -8,7 +8,7 @@ from django.db import Error, connection
 
 @contextmanager
 def alone(lock: int) -> Iterator[bool]:
-    """Take the lock if it is free, and release it at the end. Yields whether it was free."""
+    """Take the lock if it is free and release it at the end. Yield whether it was free."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [lock])
         is_alone = cursor.fetchone() == (True,)
@@ -20,7 +20,7 @@ def alone(lock: int) -> Iterator[bool]:
 
 
 def advisory_unlock(lock: int) -> None:
-    """Release the lock. A connection that cannot is closed, because the pool would give it out with the lock held."""
+    """Release the lock. A connection that cannot is closed, because the pool would reuse it with the lock."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [lock])

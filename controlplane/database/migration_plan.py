@@ -1,4 +1,4 @@
-"""`luminet migrations`: what `luminet run migrate` would do to this database. Changes nothing."""
+"""`luminet migrations`: print what `luminet run migrate` would do to this database. Changes nothing."""
 
 import json
 import sys
@@ -12,13 +12,13 @@ from django.db.migrations.migration import Migration
 from controlplane.database.migration_rules import flat, holds, model_of
 from controlplane.database.schema import applied, is_contract, standing_of
 
-TO_COME = 2  # as the exit status
+TO_COME = 2  # exit status: migrations are pending
 SIZE = "SELECT greatest(reltuples, 0)::bigint, pg_total_relation_size(oid) FROM pg_class WHERE oid = to_regclass(%s)"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A table that an operation holds, how large it is, and who waits."""
+    """A table that an operation locks, its size and who waits for it."""
 
     table: str
     rows: int
@@ -29,13 +29,13 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Coming:
     name: str
-    kind: str  # expand: the version before goes on; contract: it cannot
+    kind: str  # expand: the previous version keeps working; contract: it cannot
     does: list[str]
     holds: list[Held]
 
 
 def migrations_told(*, as_json: bool) -> int:
-    """0: nothing to come. 2: something is. 1: the database cannot be asked, or this code cannot work with it."""
+    """Print pending migrations. Exit status 0: none; 2: some; 1: the database does not answer or does not fit."""
     try:
         coming, problem = _coming(), _problem()
     except OperationalError as error:
@@ -50,7 +50,7 @@ def migrations_told(*, as_json: bool) -> int:
 
 
 def _problem() -> str | None:
-    """Of a database that is ahead; what is missing from it is about to come."""
+    """Return why this code cannot use a database that is ahead, or None. Pending migrations are no problem."""
     with connection.cursor() as cursor:
         standing = standing_of(applied(cursor))
     return None if standing.missing else standing.problem
@@ -72,7 +72,7 @@ def _coming() -> list[Coming]:
 
 
 def _held(migration: Migration, state: Any) -> list[Held]:
-    """Of tables that are there: what a new one takes nobody waits for."""
+    """Return the existing tables that the migration locks. Locks on new tables delay no one."""
     found = []
     for one in flat(migration.operations):
         why, model = holds(one), model_of(migration.app_label, one)

@@ -1,11 +1,11 @@
-"""Which tables a migration's operations hold, and who waits meanwhile. Pure, but for Django's own operations."""
+"""The locks that a migration's operations take, and who waits for them. Pure, except for Django's operations."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from django.db.migrations import operations as known
 
-Model = tuple[str, str]  # app, model in small letters
+Model = tuple[str, str]  # app, model in lower case
 _HOLDS: dict[type, str] = {
     known.AddIndex: "writers wait while all of it is read",
     known.AddConstraint: "writers wait while all of it is checked",
@@ -16,12 +16,12 @@ _HOLDS: dict[type, str] = {
 
 
 def holds(operation: Any) -> str | None:
-    """Who waits meanwhile; None: nobody for longer than a moment."""
+    """Return who waits for the operation, or None if all waits are short."""
     return next((who for kind, who in _HOLDS.items() if isinstance(operation, kind)), None)
 
 
 def flat(operations: Any) -> Iterator[Any]:
-    """What is done to the database, as deep as it stands."""
+    """Yield the operations on the database, including those nested in SeparateDatabaseAndState."""
     for one in operations:
         if isinstance(one, known.SeparateDatabaseAndState):
             yield from flat(one.database_operations)
@@ -30,7 +30,7 @@ def flat(operations: Any) -> Iterator[Any]:
 
 
 def model_of(app: str, operation: Any) -> Model | None:
-    """Whose table it is about; None: it does not say."""
+    """Return the model that the operation changes, or None if it does not say."""
     name = getattr(operation, "model_name", None) or getattr(operation, "name", None)
     is_about_one = isinstance(operation, known.base.Operation) and not isinstance(
         operation, known.RunSQL | known.RunPython

@@ -1,7 +1,7 @@
-"""The database's two logins: the owner has the tables and migrates them, the application reads and writes rows.
+"""The database's two logins: the owner owns and migrates the tables, the application reads and writes rows.
 
-`roles_make` needs a superuser, and `grants_apply` the owner; both may run again at any time. Without an owner's URL
-there is one login for all of it, as before.
+`roles_make` needs a superuser, `grants_apply` the owner; both can be repeated at any time. Without an owner's URL, one
+login does everything.
 """
 
 import time
@@ -20,11 +20,11 @@ OWNER_URL: Final = "LUMINET_DATABASE_OWNER_URL"
 SUPERUSER_URL: Final = "LUMINET_DATABASE_SUPERUSER_URL"
 CONNECT_SECONDS: Final = 5
 PLAIN: Final = "LOGIN NOSUPERUSER NOCREATEROLE NOREPLICATION NOBYPASSRLS"
-LOCK_MS: Final = 500  # what waits behind us waits as long; less than `deadlock_timeout`, so that ours is what fails
+LOCK_MS: Final = 500  # queries queued behind ours wait as long; below `deadlock_timeout`, so ours fails
 LOCK_TRIES: Final = 40
-LOCK_PAUSE_SECONDS: Final = 0.5  # between two tries, for what waited behind the first
+LOCK_PAUSE_SECONDS: Final = 0.5  # between two tries, for the queries that waited behind the first
 DATABASE_AS_OURS: Final = "TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER builtin LOCALE 'C.UTF-8'"
-# What the application may not do with these tables, beyond what no application may do with any.
+# Rights that the application lacks on these tables, in addition to those that no application has.
 REVOKED: Final = {
     "tenants_auditrecord": "UPDATE, DELETE",
     "tenants_audithead": "DELETE",
@@ -32,7 +32,7 @@ REVOKED: Final = {
     "django_migrations": "INSERT, UPDATE, DELETE",
 }
 FUNCTIONS: Final = ("luminet_minutes_make(text, date)", "luminet_minutes_drop(date)")
-# With the sequences of each, which change hands with it.
+# Includes the sequences of each table, which change owners with it.
 _RELATIONS: Final = """
 SELECT c.oid, format('%%I.%%I', n.nspname, c.relname), c.relname, c.relkind::text,
        ARRAY(SELECT s.oid::regclass::text FROM pg_depend AS d JOIN pg_class AS s ON s.oid = d.objid
@@ -61,12 +61,12 @@ WHERE c.relname = ANY(%s) AND c.relnamespace = 'public'::regnamespace AND pg_has
 
 
 class RolesProblem(Exception):
-    """The roles cannot be made as the settings ask: what is wrong, and what to do."""
+    """The roles cannot be made with these settings. The message says what is wrong and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """A table, view or sequence. `name`: quoted by PostgreSQL, as `sequences` are."""
+    """A table, view or sequence. PostgreSQL has quoted `name` and `sequences`."""
 
     oid: int
     name: str
@@ -84,7 +84,7 @@ def login_of(url: str) -> str:
 
 
 def owner_instead(environ: MutableMapping[str, str]) -> str | None:
-    """Let this process work with the owner's URL. Returns the application's login; None: there is one login."""
+    """Make this process use the owner's URL. Return the application's login, or None if there is one login only."""
     owner = environ.get(OWNER_URL)
     if not owner:
         environ.pop(OWNER_URL, None)
@@ -96,7 +96,7 @@ def owner_instead(environ: MutableMapping[str, str]) -> str | None:
 
 
 def _named(setting: str, url: str) -> str:
-    """A URL without a login means the system's user: whom to grant anything is not known from it."""
+    """Return the URL's login. Raise RolesProblem without one: the role to grant to is then unknown."""
     if login := login_of(url):
         return login
     raise RolesProblem(
@@ -105,7 +105,7 @@ def _named(setting: str, url: str) -> str:
 
 
 def roles_make(*, superuser_url: str, owner_url: str, application_url: str) -> None:
-    """Both logins with their passwords, the database, and everything in it given to the owner."""
+    """Create both logins with their passwords and the database, and give everything in it to the owner."""
     owner, application = _named(OWNER_URL, owner_url), _named(URL, application_url)
     superuser = login_of(superuser_url)
     if len({owner, application, superuser}) < 3:
@@ -126,7 +126,7 @@ def roles_make(*, superuser_url: str, owner_url: str, application_url: str) -> N
 
 
 def roles_make_of(environ: Mapping[str, str]) -> None:
-    """With the three logins that the environment names."""
+    """Call `roles_make` with the three URLs of the environment."""
     missing = [name for name in (URL, OWNER_URL, SUPERUSER_URL) if not environ.get(name)]
     if missing:
         raise RolesProblem(f"{', '.join(missing)}: is not set")
@@ -137,7 +137,7 @@ def roles_make_of(environ: Mapping[str, str]) -> None:
 
 
 def grants_apply(cursor: Any, *, application: str) -> None:
-    """As the owner, within a transaction: what the application may do with the tables that there are and will be."""
+    """Grant the application its rights on current and future tables. Call it as the owner, within a transaction."""
     for statement in (*_grants(_SCHEMA_GRANTS, application), *_grants(_TABLE_GRANTS, application)):
         cursor.execute(statement)
     for table in REVOKED:
@@ -147,7 +147,7 @@ def grants_apply(cursor: Any, *, application: str) -> None:
 
 
 def application_grant(application: str | None) -> None:
-    """Let the application use what was migrated. None: it owns the tables, and only strangers are kept out."""
+    """Grant the application its rights after a migration. None: it owns the tables; only revoke PUBLIC's rights."""
     from django.db import connection, transaction
 
     with transaction.atomic(), connection.cursor() as cursor:
@@ -158,7 +158,7 @@ def application_grant(application: str | None) -> None:
 
 
 def tables_owned(cursor: Any) -> list[str]:
-    """Append-only tables that this login owns, and so can alter and drop."""
+    """Return the append-only tables that this login owns and so can alter and drop."""
     cursor.execute(_OWNED, [[name for name in REVOKED if name != "django_migrations"]])
     return sorted(name for (name,) in cursor.fetchall())
 
@@ -190,13 +190,13 @@ def _revocation(table: str, application: str) -> sql.Composed:
 def _functions_grant(cursor: Any, application: str) -> None:
     for function in FUNCTIONS:
         if _is_there(cursor, "to_regprocedure", f"public.{function}"):
-            cursor.execute(f"REVOKE ALL ON FUNCTION public.{function} FROM PUBLIC")  # a backup leaves rights out
+            cursor.execute(f"REVOKE ALL ON FUNCTION public.{function} FROM PUBLIC")  # a backup does not contain rights
             words = f"GRANT EXECUTE ON FUNCTION public.{function} TO {{}}"
             cursor.execute(sql.SQL(words).format(sql.Identifier(application)))
 
 
 def _strangers_refuse(cursor: Any) -> None:
-    """Take from PUBLIC what a restore gave it: a backup leaves rights out. Of functions that this login owns."""
+    """Revoke PUBLIC's rights, which a restore grants by default, on functions that this login owns."""
     owned = "SELECT 1 FROM pg_proc WHERE oid = to_regprocedure(%s) AND pg_has_role(current_user, proowner, 'USAGE')"
     for function in FUNCTIONS:
         cursor.execute(owned, [f"public.{function}"])
@@ -213,13 +213,13 @@ def _role_make(server: "psycopg.Connection[Any]", url: str, rights: str) -> None
     name, password = login_of(url), str(conninfo_to_dict(url).get("password") or "")
     exists = server.execute("SELECT FROM pg_roles WHERE rolname = %s", [name]).fetchone() is not None
     _do(server, f"{'ALTER' if exists else 'CREATE'} ROLE {{}} {rights}", sql.Identifier(name))
-    if password:  # hashed here, so that no log of the server has it
+    if password:  # hashed here, so that the server's log never contains it
         hashed = server.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256").decode()
         _do(server, "ALTER ROLE {} PASSWORD {}", sql.Identifier(name), sql.Literal(hashed))
 
 
 def _memberships_set(server: "psycopg.Connection[Any]", owner: str, application: str) -> None:
-    """None for the application. The owner is a member of it, to see and end its sessions before a restore."""
+    """Revoke the application's memberships. Make the owner its member, to see and end its sessions before a restore."""
     held = server.execute(
         "SELECT roleid::regrole::text FROM pg_auth_members WHERE member = %s::regrole", [_quoted(application)]
     ).fetchall()
@@ -235,10 +235,10 @@ def _database_make(server: "psycopg.Connection[Any]", name: str, owner: str) -> 
 
 
 def _hand_over(database: "psycopg.Connection[Any]", owner: str, application: str) -> None:
-    """In short transactions, each of which grants what it takes, so that the application never lacks a right.
+    """Hand everything over to the owner in short transactions, each of which also grants the application its rights.
 
-    First what days of minutes are made with, all at once: a function makes them as its own owner, in a schema and of a
-    table that this one has to own as well. Then each other table alone.
+    First all partitioned tables together, with the schema and the function that creates daily partitions: it runs as
+    its own owner, who must own these, too. Then each other table alone.
     """
     relations = [
         _Relation(oid, name, table, kind, tuple(sequences))
@@ -248,7 +248,7 @@ def _hand_over(database: "psycopg.Connection[Any]", owner: str, application: str
     _in_short(database, parents, partial(_days_hand_over, database, parents, owner, application))
     for relation in relations:
         if not relation.is_partitioned:
-            with suppress(errors.UndefinedTable):  # a day that was dropped meanwhile
+            with suppress(errors.UndefinedTable):  # a daily partition that was dropped in the meantime
                 _in_short(database, [relation], partial(_relation_hand_over, database, relation, owner, application))
 
 
@@ -258,7 +258,7 @@ def _days_hand_over(
     for relation in parents:
         _relation_hand_over(database, relation, owner, application)
     _do(database, "ALTER SCHEMA public OWNER TO {}", sql.Identifier(owner))
-    for (name,) in database.execute(_ROUTINES, [owner]).fetchall():  # quoted by PostgreSQL
+    for (name,) in database.execute(_ROUTINES, [owner]).fetchall():  # PostgreSQL has quoted the names
         _do(database, f"ALTER ROUTINE {name} OWNER TO {{}}", sql.Identifier(owner))
     _do(database, "SET LOCAL ROLE {}", sql.Identifier(owner))
     for statement in _grants(_SCHEMA_GRANTS, application):
@@ -280,12 +280,12 @@ def _relation_hand_over(database: "psycopg.Connection[Any]", relation: _Relation
 
 
 def _in_short(database: "psycopg.Connection[Any]", relations: Sequence[_Relation], change: Callable[[], None]) -> None:
-    """In a transaction that waits for its locks for a moment only, because everybody else waits behind it."""
+    """Run the change in a transaction that waits for its locks only briefly, because other queries queue behind it."""
     for tries_left in reversed(range(LOCK_TRIES)):
         try:
             with database.transaction():
                 _do(database, "SET LOCAL lock_timeout = {}", sql.Literal(LOCK_MS))
-                _do(database, "SET LOCAL deadlock_timeout = {}", sql.Literal(100))  # a vacuum gives way then
+                _do(database, "SET LOCAL deadlock_timeout = {}", sql.Literal(100))  # a vacuum then yields to it
                 change()
             return
         except (errors.LockNotAvailable, errors.DeadlockDetected):
@@ -315,7 +315,7 @@ def _do(connection: "psycopg.Connection[Any]", words: str, *parts: sql.Composabl
     try:
         connection.execute(sql.SQL(words).format(*parts))
     except (errors.LockNotAvailable, errors.DeadlockDetected, errors.UndefinedTable):
-        raise  # may be otherwise soon
+        raise  # a retry may succeed
     except psycopg.Error as error:
         raise RolesProblem(f"{words.split(' {')[0]}: {_reason(error)}") from None
 

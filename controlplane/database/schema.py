@@ -1,8 +1,8 @@
-"""Whether a database and this code fit: migrations that the code has, and those that the database says were applied.
+"""Compare the migrations that a database has applied with those that this code ships.
 
-What runs asks this before it loads Django. A database may be ahead: a newer version has migrated it, and whoever runs
-still, or goes back, goes on by what that left in place. Only a migration whose name begins with `contract_` takes away
-what the version before works with; its name is all that older code ever knows of it.
+Processes check this before they load Django. A database may be ahead: a newer version has migrated it, while processes
+of the older version still run, or were rolled back. They can work with it, because only a migration named `contract_…`
+removes what the previous version uses. Its name is all that older code knows of it.
 """
 
 import re
@@ -17,7 +17,7 @@ import psycopg
 from engine_agent.contracts.words import listed
 
 CONNECT_SECONDS = 5
-# Label and package of whatever has migrations; tests/contract/test_migrations.py compares with the settings.
+# Label and package of each app with migrations; tests/contract/test_migrations.py compares them with the settings.
 APPS = {
     "admin": "django.contrib.admin",
     "auth": "django.contrib.auth",
@@ -36,19 +36,19 @@ Name = tuple[str, str]  # app, migration
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`missing` from the database; `beyond` what this code knows, and applied."""
+    """Migrations `missing` from the database, and those `beyond` this code: applied, but unknown to it."""
 
     missing: tuple[Name, ...]
     beyond: tuple[Name, ...]
 
     @property
     def taken(self) -> tuple[Name, ...]:
-        """Of what is beyond: what took away something that this code works with."""
+        """Return the unknown migrations that removed something that this code uses."""
         return tuple(one for one in self.beyond if is_contract(one[1]))
 
     @property
     def problem(self) -> str | None:
-        """Why this code cannot work with that database; None: it can."""
+        """Return why this code cannot work with the database, or None if it can."""
         if self.missing:
             return f"not applied yet: run `luminet run migrate` ({_told(self.missing)})"
         if self.taken:
@@ -60,7 +60,7 @@ class Standing:
 
 
 def is_contract(migration: str) -> bool:
-    """Whether it takes away what the version before works with."""
+    """Return whether the migration removes what the previous version uses."""
     return _CONTRACT.match(migration) is not None
 
 
@@ -74,7 +74,7 @@ def shipped() -> frozenset[Name]:
 
 
 def applied(cursor: Any) -> list[Name]:
-    """By a cursor of psycopg's or Django's. A database that nobody has ever migrated has none."""
+    """Return the applied migrations, read with a cursor of psycopg or Django. A new database has none."""
     cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
     if not cursor.fetchone()[0]:
         return []
@@ -83,7 +83,7 @@ def applied(cursor: Any) -> list[Name]:
 
 
 def schema_fits_or_exit(database_url: str) -> None:
-    """For who is about to start. A database that is away is none that does not fit: that is waited for, as ever."""
+    """Exit if database and code do not fit. A database that does not answer passes: the process waits for it later."""
     try:
         with psycopg.connect(database_url, connect_timeout=CONNECT_SECONDS) as connection:
             problem = standing_of(applied(connection.cursor())).problem

@@ -1,4 +1,4 @@
-"""Database work of an event loop, in threads."""
+"""Runs database work of an event loop in threads."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def run_in_thread(threads: ThreadPoolExecutor, work: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
-    """Do the work in one of these threads, which then gives its connection back to the pool."""
+    """Run the work in one of these threads, which then returns its connection to the pool."""
     return await asyncio.get_running_loop().run_in_executor(threads, partial(_with_connection, work, *args, **named))
 
 

@@ -1,1 +1,1 @@
-"""The demonstration: its data, its traffic and its experiments. Production loads none of it."""
+"""The demo: its data, its traffic and its experiments. Production loads none of this package."""

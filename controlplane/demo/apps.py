@@ -1,4 +1,4 @@
-"""Installed where `LUMINET_DEMO` says that this is a demonstration. It has no tables."""
+"""The demo's Django app, installed only where `LUMINET_DEMO` is set. It has no tables."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""What the demo's traffic asks: four customers' ways of using a cache, good ones and bad ones. Pure.
+"""The prompts of the demo's traffic: four customers who use a cache well or badly. Pure.
 
-Texts are invented. Each way has a namespace of its own, so that a page about one shows that way alone.
+The texts are invented. Each pattern has its own namespace, so a page about that namespace shows only this pattern.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 Messages = list[dict[str, str]]
-MOST_TOKENS: Final = 8  # of an answer: prompts are what the demo is about
+MOST_TOKENS: Final = 8  # of an answer: the demo is about prompts
 QUESTIONS: Final = (
     "What does {name} do?",
     "When would I use {name}?",
@@ -49,7 +49,7 @@ RULES: Final = (
 
 @dataclass(slots=True)
 class Chats:
-    """Conversations of several turns below one beginning that all share: the next turn finds all turns before it."""
+    """Conversations of several turns with the same system prompt; each turn hits the turns before it."""
 
     system: str
     turns: int
@@ -66,13 +66,13 @@ class Chats:
         self.said.append({"role": "assistant", "content": text})
 
     def failed(self) -> None:
-        """The conversation ends where it broke off."""
+        """Drop the conversation, so the next request starts a new one."""
         self.said = []
 
 
 @dataclass(slots=True)
 class NameFirst:
-    """Badly structured: what differs comes first, so the long rules behind it are computed anew for everybody."""
+    """Badly structured prompts: the user's name comes first, so the long rules after it miss for every user."""
 
     chance: Random
     count: int = 0
@@ -83,15 +83,15 @@ class NameFirst:
         return [[_system(greeting + RULES), _user(_question(self.chance))]]
 
     def answered(self, text: str) -> None:
-        """Nobody goes on."""
+        """Ignore the answer: the next request does not build on it."""
 
     def failed(self) -> None:
-        """Nobody went on."""
+        """Do nothing: the next request does not build on this one."""
 
 
 @dataclass(slots=True)
 class Flood:
-    """A batch at once of which no two are alike: it hits nothing, and takes room from everybody else."""
+    """A batch of prompts that are all different: it hits nothing and takes cache space from the other customers."""
 
     size: int
     words: int
@@ -101,10 +101,10 @@ class Flood:
         return [[_user("Summarise: " + " ".join(self._words()))] for _ in range(self.size)]
 
     def answered(self, text: str) -> None:
-        """Nobody reads it."""
+        """Ignore the answer."""
 
     def failed(self) -> None:
-        """The next batch is another."""
+        """Do nothing: the next batch has different prompts."""
 
     def _words(self) -> Sequence[str]:
         return [f"{self.chance.choice(NAMES)} {self.chance.randrange(10_000)}" for _ in range(self.words)]
@@ -112,7 +112,7 @@ class Flood:
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """Who asks, how, and how often."""
+    """A customer of the demo: its namespace, its pattern of prompts and how often it sends them."""
 
     name: str
     organisation: str
@@ -122,7 +122,7 @@ class Customer:
 
 
 def customers(seed: int) -> list[Customer]:
-    """Their rates are low: together about one request in two seconds. Another seed, so that no flood comes again."""
+    """Return the customers, together about one request in two seconds. A new seed avoids hits on earlier floods."""
     chance = Random(seed)
     return [
         Customer("shared system prompt", "acme", "support-bot", 5.0, Chats(HELP_DESK, 3, chance)),

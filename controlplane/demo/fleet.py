@@ -1,6 +1,7 @@
-"""How the demo's agents and gateway get in: a join token of its own for each that has not joined yet.
+"""Write a join token for each agent and gateway of the demo that has not joined yet.
 
-It is bound to the name, so whoever has lost its credentials becomes the same agent again. Who was revoked stays out.
+A token is bound to the agent's name, so an agent that lost its credentials rejoins under that name. A revoked agent
+stays out.
 """
 
 from datetime import timedelta
@@ -16,12 +17,12 @@ from tenants.actor import Actor
 from tenants.crypto import secret_hash
 from tenants.services.namespaces import default_group
 
-CREDENTIALS = "credentials"  # the file in which whoever has joined keeps its own
+CREDENTIALS = "credentials"  # the file in which a member stores its credentials after it joined
 LASTS = timedelta(days=1)  # a first start may wait for a download
 
 
 def demo_fleet_seed(home: DemoHome, *, actor: Actor) -> None:
-    """A fresh token beside whoever needs one, written before the commit: one that is not committed opens nothing."""
+    """Write a new token file for each member that needs one, before the commit: an uncommitted token opens nothing."""
     for joiner in home.joiners:
         agent = Agent.objects.filter(pk=joiner.name).first()
         has_joined = agent is not None and (joiner.home / CREDENTIALS).exists()
@@ -44,7 +45,7 @@ def _token_seed(joiner: Joiner, actor: Actor) -> None:
 
 
 def _hash_in(file: Path) -> bytes:
-    """Of the token in it; of nothing where there is none, which is no token's."""
+    """Return the hash of the token in the file. Without a readable file, hash the empty string, which is no token."""
     try:
         return secret_hash(file.read_text(encoding="ascii").strip())
     except (OSError, ValueError):

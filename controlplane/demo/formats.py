@@ -1,4 +1,4 @@
-"""Which KV format the demo keeps where vLLM is among its agents: one that both of its backends may serve."""
+"""The KV format of a demo with vLLM agents: one that both of its backends may serve."""
 
 from controlplane.demo.home import DemoHome
 from tenants.actor import Actor
@@ -11,6 +11,6 @@ POLICY = Policy(kv_dtype="bf16", request_kv_dtypes=["fp8", "int4"])
 
 
 def demo_formats_seed(home: DemoHome, *, actor: Actor) -> None:
-    """Published for the fleet where nobody has published anything for it: what its owner decided stays."""
+    """Publish the format for the fleet if the fleet has no revision yet. A policy that the operator published stays."""
     if "vllm" in home.backends and level_of(FLEET).revision == 0:
         policy_publish(actor=actor, place=FLEET, policy=POLICY, expected=frozenset({0}), note=NOTE)

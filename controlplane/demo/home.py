@@ -1,4 +1,4 @@
-"""Where a demo is made: its files, what its fleet is, and who joins it. Whoever starts it says so."""
+"""The description of a demo by its caller: its files, its backends and the members that join."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,8 @@ class Joiner:
 
 @dataclass(frozen=True, slots=True)
 class DemoHome:
-    file: Path  # how to get in, for programs
+    file: Path  # addresses and secrets, for programs
     proofs: Path
-    gateway: str | None = None  # its address, where one runs
+    gateway: str | None = None  # the gateway's address, if there is one
     backends: tuple[str, ...] = ()
     joiners: tuple[Joiner, ...] = ()

@@ -1,4 +1,4 @@
-"""What an earlier start of the demo wrote down, read without trust, and which passwords are known to work still."""
+"""The secrets that an earlier start of the demo wrote, read as untrusted input, and the passwords known to work."""
 
 import hmac
 import json
@@ -17,7 +17,7 @@ Remembered = dict[str, Any]
 
 @dataclass(slots=True)
 class Memory:
-    """`proven` are keyed hashes of password and stored hash together: scrypt is too slow to be asked at every start."""
+    """The demo's files. `proven`: keyed hashes of password and stored hash, as scrypt is too slow for every start."""
 
     operator: Remembered = field(default_factory=dict)
     orgs: list[Remembered] = field(default_factory=list)
@@ -37,12 +37,12 @@ class Memory:
         return next((one for one in self.orgs if one.get("slug") == slug), {})
 
     def prove(self, user: User, password: str) -> str:
-        """Note that this is the user's password."""
+        """Record that this is the user's password."""
         self.proven.append(_proof(user, password))
         return password
 
     def password_of(self, user: User | None, remembered: Remembered) -> str | None:
-        """The one remembered, unless its owner has changed it: then it is theirs alone."""
+        """Return the remembered password if it still works, else None: the owner has changed it."""
         password = text(remembered, "password")
         if user is None or password is None or not user.is_active:
             return None
@@ -51,7 +51,7 @@ class Memory:
 
 
 def demo_keys_read(file: Path) -> dict[str, str]:
-    """The keys for inference that an earlier start wrote down, by organisation."""
+    """Return the inference keys that an earlier start wrote, by organisation."""
     demo = _json(file)
     orgs = _dicts(demo.get("orgs")) if isinstance(demo, dict) else []
     keys = {text(one, "slug"): text(one, "api_key") for one in orgs}
@@ -64,7 +64,7 @@ def part(remembered: Remembered, name: str) -> Remembered:
 
 
 def text(remembered: Remembered, name: str) -> str | None:
-    """Every secret we make is ASCII, so whatever else stands there is none of ours."""
+    """Return the value if it is ASCII text, else None: every secret that Luminet generates is ASCII."""
     found = remembered.get(name)
     return found if isinstance(found, str) and found.isascii() else None
 
@@ -75,7 +75,7 @@ def _proof(user: User, password: str) -> str:
 
 
 def _json(file: Path) -> Any:
-    """Nothing where it is missing or spoiled."""
+    """Return the parsed file, or None if it is missing or malformed."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What pages say of the demo's traffic to operators, and its switch."""
+"""The note on operators' pages about the demo's traffic, and the switch that turns it on or off."""
 
 from dataclasses import dataclass
 

@@ -1,11 +1,11 @@
-"""What the demo's three customers are like: invented, each with its own way of using a cache. Data only."""
+"""The demo's three customers: invented, each with a different use of the cache. Data only."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from tenants.bounds import Bounds, KvDtypes, SecondsRange, TtlModes
 
-Said = tuple[str, dict[str, Any]]  # a revision: why, and what
+Said = tuple[str, dict[str, Any]]  # a revision: its note and its policy values
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class DemoOrganisation:
     slug: str
     name: str
     revisions: tuple[Said, ...]
-    namespaces: tuple[DemoNamespace, ...]  # besides `default`, which every organisation has
+    namespaces: tuple[DemoNamespace, ...]  # in addition to `default`, which every organisation has
     bounds: Bounds | None = None
 
     @property

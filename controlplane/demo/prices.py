@@ -1,4 +1,4 @@
-"""The demo's prices: examples, marked as such, seeded once. A list that anybody has ever written is left alone."""
+"""The demo's example prices, marked as examples and seeded once. A price list that exists is never changed."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,7 +10,7 @@ from controlplane.fleet.shipped import DEMO_MODEL_NAME
 from tenants.actor import Actor
 
 CURRENCY: Final = "EUR"
-# Of a million tokens. Tokens out of the cache cost a tenth of others, as they do with many who sell them.
+# Per million tokens. Cached tokens cost a tenth of others, as with many vendors.
 INPUT, CACHED_INPUT, OUTPUT = Decimal("0.50"), Decimal("0.05"), Decimal("1.50")
 
 

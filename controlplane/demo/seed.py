@@ -1,7 +1,8 @@
-"""The demo: an operator and three customers, seeded once, and the file that tells programs how to get in.
+"""Seed the demo once (an operator and three customers) and write the file with which programs get in.
 
-What exists is left alone, also what its owner changed or deleted. Secrets are known from the earlier file only; one
-that does not work any more is replaced where that takes nothing from anybody (the demo's own keys), else left out.
+Whatever exists stays as it is, also where its owner changed or deleted it. Secrets are known only from the file of an
+earlier start. A secret that no longer works is replaced if that takes nothing from an owner (the demo's own keys), and
+is left out otherwise.
 """
 
 import json
@@ -43,8 +44,8 @@ ORGANISATION_MADE = "organisation.create"
 
 
 def demo_write(home: DemoHome) -> None:
-    """Seed what is missing and say how to get in. Files are written before the commit: whichever of the two a crash
-    prevents, the next start finds either working secrets or none."""
+    """Seed what is missing and write the files with the secrets. They are written before the commit, so that after a
+    crash the next start finds working secrets or none."""
     memory = Memory.read(home)
     with audited():
         demo = demo_seed(memory, gateway=home.gateway)
@@ -57,7 +58,7 @@ def demo_write(home: DemoHome) -> None:
 
 
 def demo_seed(memory: Memory, *, gateway: str | None) -> dict[str, Any]:
-    """What the demo holds. `gateway` is null where none runs."""
+    """Seed the demo and return its addresses and secrets. `gateway`: its address, or None without one."""
     return {
         "web": settings.ENVIRONMENT.base_url,
         "gateway": gateway,
@@ -67,18 +68,18 @@ def demo_seed(memory: Memory, *, gateway: str | None) -> dict[str, Any]:
 
 
 def demo_traffic_keys() -> dict[str, str]:
-    """Fresh keys for the demo's traffic where no file holds any, by organisation; the demo too, if nobody was here."""
+    """Return new traffic keys by organisation, for use without a demo file. Seeds an empty installation first."""
     with audited():
         if _is_first():
             for wanted in ORGANISATIONS:
                 _organisation_seed(wanted)
-    with audited():  # which organisations are ours stands in the trail, where it is once the first is committed
+    with audited():  # A second transaction: only committed audit records say which organisations are the demo's.
         keys = {one.slug: _key_named(one, *TRAFFIC_KEY, None) for one in _demo_organisations()}
     return {slug: key for slug, key in keys.items() if key}
 
 
 def _operator(memory: Memory) -> dict[str, str | None]:
-    """Password and token are null when their owner has changed the one or closed the account: then they are theirs."""
+    """Return the operator's secrets: no password once its owner changed it, no token once the account is closed."""
     made = password_generate()
     try:
         operator = operator_create(email=OPERATOR_EMAIL, password=made, actor=DEMO)
@@ -104,7 +105,7 @@ def _operator_token(operator: User, remembered: str | None) -> str:
 
 
 def _is_first() -> bool:
-    """Never once there has been an organisation: who deleted the demo's does not want them back."""
+    """Return whether no organisation ever existed: an operator who deleted the demo's does not want them back."""
     if Organisation.objects.exists():
         return False
     return not AuditRecord.objects.filter(verb=ORGANISATION_MADE).exists()
@@ -135,7 +136,7 @@ def _organisation_seed(wanted: DemoOrganisation) -> Organisation:
 
 
 def _member_seed(memory: Memory, organisation: Organisation, email: str) -> str | None:
-    """Somebody who joined as people do. An account of that address that exists is not ours: it stays invited."""
+    """Add a member as people join, and return the password. An existing account is not ours: it stays invited."""
     _, link = member_invite(actor=DEMO, organisation=organisation, email=email, role=Member.Role.ADMIN)
     if User.objects.filter(email=email).exists():
         return None
@@ -153,7 +154,7 @@ def _organisations_known(memory: Memory) -> Iterator[dict[str, Any]]:
 
 
 def _demo_organisations() -> list[Organisation]:
-    """Those this module made and nobody deleted. Their slugs alone would also fit what others made since."""
+    """Return the organisations that this module created and that still exist. Others may have reused the slugs."""
     wanted = [one.slug for one in ORGANISATIONS]
     living = organisations_visible(DEMO).filter(slug__in=wanted).order_by("slug")
     made = AuditRecord.objects.filter(verb=ORGANISATION_MADE, actor_kind=DEMO.kind, actor_id=DEMO.id)
@@ -178,7 +179,7 @@ def _key_named(organisation: Organisation, name: str, scopes: Sequence[str], rem
 
 
 def _member(memory: Memory, organisation: Organisation, remembered: Remembered) -> dict[str, str | None]:
-    """Null for who was removed, and no password but one that works."""
+    """Return the member's address and password: None for a removed member, and no password unless it works."""
     email = next(one.email for one in ORGANISATIONS if one.slug == organisation.slug)
     member = members_of(organisation).filter(email=email).select_related("user").first()
     if member is None:

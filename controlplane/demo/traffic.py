@@ -1,7 +1,7 @@
-"""The demo's traffic: a client of the gateway like any other, with the demo's keys, that can be switched off.
+"""The demo's traffic: a client of the gateway like any other, with the demo's keys and a switch.
 
-It waits for the gateway, asks less often while something is wrong, and logs when that changes, not how often. What it
-does stands in Redis for a few seconds at a time: that is how everybody else knows that it is here.
+It waits for the gateway, sends less often while requests fail, and logs each change of state once. It writes its state
+to Redis with an expiry of a few seconds, so that other processes see whether it runs.
 """
 
 import contextlib
@@ -26,28 +26,28 @@ log = logging.getLogger("luminet.demo_traffic")
 USER_AGENT: Final = "luminet-demo-traffic"
 MODEL: Final = "luminet-demo"
 ANSWER_SECONDS: Final = 30.0
-LOOK_SECONDS: Final = 2.0  # how often the switch is looked at
+LOOK_SECONDS: Final = 2.0  # how often it reads the switch
 LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
-SENDS, PAUSED, WAITS = "sends", "paused", "waits"  # what it does
+SENDS, PAUSED, WAITS = "sends", "paused", "waits"  # the states it reports
 
 
 class Stopped(BaseException):
-    """Somebody asked it to end."""
+    """A signal asked the process to end."""
 
 
 class NotAnswered(Exception):
-    """The gateway is not there, or refuses."""
+    """The gateway cannot be reached, or refuses."""
 
 
 @dataclass(slots=True)
 class Gateway:
-    """One connection to it, opened anew when it broke."""
+    """A connection to the gateway, which reopens after it broke."""
 
     url: str
     _connection: http.client.HTTPConnection | None = None
 
     def chat(self, customer: Customer, key: str, messages: Messages) -> str:
-        """What it answers, or NotAnswered with the reason."""
+        """Return the answer's text. Raise NotAnswered with the reason."""
         body = {"model": MODEL, "messages": messages, "max_tokens": MOST_TOKENS, "user": USER_AGENT}
         headers = {
             "authorization": f"Bearer {key}",
@@ -89,7 +89,7 @@ def _text(status: int, told: bytes) -> str:
 
 @dataclass(slots=True)
 class Traffic:
-    """`is_on` and `keys` are asked again and again: a switch is heeded and a new key used within seconds."""
+    """The traffic's loop. It calls `is_on` and `keys` often, so a switch or a new key takes effect within seconds."""
 
     gateway: Gateway
     customers: list[Customer]
@@ -108,7 +108,7 @@ class Traffic:
             self.step()
 
     def step(self) -> None:
-        """Whatever is due, then a while of nothing."""
+        """Send the due requests, then wait."""
         if not self.is_on():
             self._become(PAUSED)
             self._due = []
@@ -148,7 +148,7 @@ class Traffic:
             raise
 
     def _wait(self, seconds: float) -> None:
-        """In steps: whoever switches it off, or looks whether it is here, need not wait for it."""
+        """Sleep in short steps, so that the switch takes effect and the state in Redis stays fresh."""
         until = self.clock() + seconds
         while (left := until - self.clock()) > 0 and self.is_on():
             self.tell(self._state)
@@ -162,8 +162,8 @@ class Traffic:
 
 
 def run(demo_file: Path) -> int:
-    """The process, until somebody ends it."""
-    from django.conf import settings  # with Django set up, which whoever calls has done
+    """Run the traffic's process until a signal ends it. Return its exit code."""
+    from django.conf import settings  # the caller has set Django up
 
     environment = settings.ENVIRONMENT
     if environment.demo_gateway is None:
@@ -192,7 +192,7 @@ def _told(client: redis.Redis, state: str) -> None:
 
 
 def _switch() -> Callable[[], bool]:
-    """As it was, while the database does not answer; off, until it has answered once."""
+    """Return a function that reads the switch. While the database does not answer: the last value, initially off."""
     from django.db import DatabaseError
 
     from controlplane.analytics.demo_traffic import demo_traffic_now
@@ -209,7 +209,7 @@ def _switch() -> Callable[[], bool]:
 
 
 def _keys(file: Path) -> Callable[[], Mapping[str, str]]:
-    """Of the file that the stack wrote, which is read again when it changes; without one, keys of our own making."""
+    """Return a function that reads the keys from the stack's file at each call, or makes keys without such a file."""
     from controlplane.demo.memory import demo_keys_read
     from controlplane.demo.seed import demo_traffic_keys
 
@@ -228,7 +228,7 @@ def _keys(file: Path) -> Callable[[], Mapping[str, str]]:
 
 @contextlib.contextmanager
 def _connection() -> Iterator[None]:
-    """To the database, given back at once: minutes may pass until the next question."""
+    """Close the database connection after use: the next query may be minutes away."""
     from django.db import connection
 
     try:

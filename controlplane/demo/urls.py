@@ -1,4 +1,4 @@
-"""The pages of a demonstration."""
+"""The URL routes of the demo's pages."""
 
 from django.urls import URLPattern, path
 

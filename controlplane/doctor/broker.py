@@ -1,4 +1,4 @@
-"""Redis: whether it answers, and whether logins there may do what they need and nothing more."""
+"""Checks of Redis: it answers, and its logins may do what they need and nothing more."""
 
 import secrets
 import time
@@ -17,7 +17,7 @@ NO_EVICTION = "noeviction"
 DEFAULT_LOGIN = "default"
 AGENTS_PREFIX = "agent."
 ASKED_LOGINS = 25
-# Some servers write several commands down as their category (+@transaction), so others than these prove nothing.
+# Some servers report several commands as their category (+@transaction), so only these prove too many rights.
 TOO_MUCH = frozenset(
     f"+{right}"
     for right in (
@@ -32,18 +32,18 @@ class RedisSeen:
     problem: str | None = None
     milliseconds: float = 0.0
     version: str = ""
-    policy: str = ""  # what it does when its memory is full
+    policy: str = ""  # what Redis does when its memory is full
     used_bytes: int = 0
     most_bytes: int = 0
     users: Sequence[str] = ()
     acl_problem: str | None = None  # why this login may not manage others
-    is_open: bool = False  # to everybody who can connect, without a password
-    loose: Sequence[str] = ()  # agents' logins that may do more than they should
+    is_open: bool = False  # to any client that can connect, without a password
+    loose: Sequence[str] = ()  # agents' logins with too many rights
 
 
 @shared
 def redis_seen(context: Context) -> RedisSeen:
-    """Only reads, and tries no other login."""
+    """Collect facts about Redis. It only reads, and tries no other login."""
     url = context.environment.redis_url
     import redis
 
@@ -67,14 +67,14 @@ def redis_client(url: str) -> Any:
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    once = Retry(NoBackoff(), 0)  # a person waits: the first answer counts
+    once = Retry(NoBackoff(), 0)  # a person waits, so there is no retry
     return redis.Redis.from_url(
         url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS, retry=once, decode_responses=True
     )
 
 
 def _logins_seen(client: Any) -> tuple[list[str], str | None, bool, list[str]]:
-    """The last four fields of RedisSeen."""
+    """Return the last four fields of RedisSeen."""
     import redis
 
     try:
@@ -89,7 +89,7 @@ def _logins_seen(client: Any) -> tuple[list[str], str | None, bool, list[str]]:
 
 
 def _is_loose(name: str, user: Mapping[str, Any] | None) -> bool:
-    """Whether it may use keys that do not begin with its name, or commands that are more than a list."""
+    """Return whether the login may use keys outside its prefix, or commands other than those of a list."""
     if user is None or not user["enabled"]:
         return False
     own = name.rpartition(".")[0]
@@ -136,7 +136,7 @@ def logins(context: Context) -> Iterator[Finding]:
 
 
 def login_findings(seen: RedisSeen, *, expected: Sequence[str] | None) -> Iterator[Finding]:
-    """Of the control plane and of its agents at the broker. `expected`: by name; None: it is not known."""
+    """Evaluate the logins of control plane and agents. `expected`: the agents' login names; None: unknown."""
     if seen.acl_problem is not None:
         says = f"The control plane's login at Redis may not manage agents' logins: {seen.acl_problem}"
         yield broken("redis-login", says, "allow it +acl (ACL SETUSER NAME +acl), or use a login that has it")
@@ -171,7 +171,7 @@ def trial_login_finding(problem: str | None) -> Finding:
 
 
 def agent_login_problem(url: str) -> str | None:
-    """Makes a login as agents get one, uses it and deletes it again. Why one of these fails; None: all of it works."""
+    """Create a login like an agent's, use it and delete it. Return why a step fails, or None."""
     import redis
 
     from controlplane.fleet.broker_rights import commands_known, login_rules
@@ -192,7 +192,7 @@ def agent_login_problem(url: str) -> str | None:
 
 
 def login_use_problem(url: str, queue: str) -> str | None:
-    """The first right that this login lacks, or has and should not."""
+    """Return the first right that this login lacks, or has and should not."""
     import redis
 
     try:

@@ -38,7 +38,7 @@ TITLES: Mapping[str, str] = {
     "numbers": "Numbers",
     "trail": "Trail",
 }
-DEEP = 1000.0  # times as long as others may the walk through the trail take
+DEEP = 1000.0  # the walk through the trail may take this many times as long as other checks
 GPU = gpu.PATIENCE + 0.05
 
 STOPPED: Sequence[Situation] = ("stopped",)
@@ -52,7 +52,7 @@ REMOTE: Sequence[Situation] = ("remote",)
 
 
 def of_stack(name: str) -> Callable[[Context], Iterable[Finding]]:
-    """By name, because its module imports what only an embedded stack has installed."""
+    """Return the stack's check of this name, imported late: its module needs packages of the embedded stack."""
 
     def look(context: Context) -> Iterable[Finding]:
         module = importlib.import_module("controlplane.doctor.stack")

@@ -1,4 +1,4 @@
-"""Whether clocks agree."""
+"""Check whether clocks agree."""
 
 import time
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from controlplane.doctor.views import answering_web
 from controlplane.doctor.web import date_ahead
 
 APART_SECONDS = 5.0  # as for an agent's clock
-FAR_SECONDS = 30.0  # as long as a command to an agent is good for
+FAR_SECONDS = 30.0  # the lifetime of a command to an agent
 SET_CLOCK = "set the clock (timedatectl set-ntp true, or chronyc makestep), on the one that is wrong"
 SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 def clock(context: Context) -> Iterator[Finding]:
-    """Against the database's, or the control plane's."""
+    """Compare this machine's clock with the database's or the control plane's."""
     if context.place.kind in ("stack", "processes"):
         yield clock_finding("the database", answering_database(context).ahead_seconds)
         return
@@ -34,7 +34,7 @@ def clock(context: Context) -> Iterator[Finding]:
 
 
 def clock_finding(whose: str, ahead_seconds: float, *, exact: bool = True) -> Finding:
-    """How far another clock is from this machine's. `exact`: not only to the second."""
+    """Evaluate the difference between another clock and ours. `exact`: known more precisely than to a second."""
     distance = abs(ahead_seconds)
     if distance <= APART_SECONDS:
         precision = f"to {max(distance, 0.001):.3f} s" if exact else "to the second"

@@ -1,6 +1,6 @@
-"""`luminet doctor`: finds out where it is, examines what is there, and says what is well, what is not, what to do.
+"""The command `luminet doctor`: find the place, run its checks and print the report.
 
-It reads its arguments with the standard library: where nothing is installed it says so.
+It parses its arguments with the standard library, so that it also works where nothing is installed.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from controlplane.doctor.place import Place, place_find
 
 
 class Parser(argparse.ArgumentParser):
-    """A mistyped command ends with 1, as every other does."""
+    """A parser that ends a mistyped command with status 1, as every other command does."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(1, f"{self.prog}: {message}. See {self.prog} --help\n")
@@ -75,7 +75,7 @@ def doctor(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
 
 
 def _place(options: argparse.Namespace, environ: Mapping[str, str], token: str) -> Place:
-    """A token travels to where it may; without one there is nothing to lose."""
+    """Return the place. A URL that would send the token unencrypted is refused; without a token, any URL will do."""
     place = place_find(environ, home=options.home, url=options.url or "", is_deep=options.deep)
     place = replace(place, seconds=options.seconds)
     if options.deep and place.kind in ("agent", "remote"):

@@ -1,4 +1,4 @@
-"""Shared by the checks of one run: where they run, and the facts that several of them need."""
+"""The context that the checks of one run share: the place, and the facts that several checks need."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -28,7 +28,7 @@ class Context:
 
 
 def shared(collect: Callable[[Context], T]) -> Callable[[Context], T]:
-    """Collected by the first check that needs it. The others wait, and get the same result or the same exception."""
+    """Cache a fact: the first check that needs it collects it; others wait for the same result or exception."""
 
     @wraps(collect)
     def fact(context: Context) -> T:
@@ -43,7 +43,7 @@ def shared(collect: Callable[[Context], T]) -> Callable[[Context], T]:
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """In a daemon thread: a library's call that hangs must not keep the command from ending."""
+    """Run the work in a daemon thread: a hanging library call must not keep the command from ending."""
     future: Future[T] = Future()
     Thread(target=settle, args=(future, work), daemon=True).start()
     return future

@@ -1,6 +1,6 @@
-"""Facts that only the data plane knows, collected by a process of `engine_agent`: the control plane imports no engine.
+"""Facts of the data plane, collected by a separate process of `engine_agent`: the control plane imports no engine.
 
-A separate process also ends when its time is over, whatever it waits for.
+A separate process can also be ended when its time is over, whatever it waits for.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The database: whether it answers, and how checks of other areas read it."""
+"""The database's check, and read access for the checks of other areas."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from controlplane.doctor.context import Context, shared
 from controlplane.doctor.finding import Finding, NotExamined, broken, first_line, ok, warning
 
-SECONDS = 3  # it is asked once, by a connection that gives up soon
+SECONDS = 3  # it is queried once, over a connection with a short timeout
 BUSY_SHARE = 0.9
 SLOW_MILLISECONDS = 100.0
 _FACTS = """
@@ -21,12 +21,12 @@ SELECT current_setting('server_version_num')::int, current_setting('max_connecti
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSeen:
-    """`problem`: why it did not answer; the other fields mean nothing then."""
+    """Facts about the database. `problem`: why it did not answer; the other fields are then meaningless."""
 
     problem: str | None = None
     milliseconds: float = 0.0
     version: int = 0
-    ahead_seconds: float = 0.0  # its clock, of ours
+    ahead_seconds: float = 0.0  # its clock minus ours
     connections: int = 0
     most_connections: int = 0
     is_replica: bool = False
@@ -82,7 +82,7 @@ def database_findings(seen: DatabaseSeen, *, do: str) -> Iterator[Finding]:
 
 @contextmanager
 def django_models(context: Context) -> Iterator[datetime]:
-    """The application's models and selectors can read the database, and nothing writes. Gives the time now."""
+    """Let the application's models and selectors read the database; nothing writes. Yield the current time."""
     answering_database(context)
     _django_setup(context)
     from django.db import connection
@@ -90,15 +90,15 @@ def django_models(context: Context) -> Iterator[datetime]:
     try:
         yield datetime.now(UTC)
     finally:
-        connection.close()  # each check has a thread, and with it a connection
+        connection.close()  # each check has its own thread, and so its own connection
 
 
 @shared
 def _django_setup(context: Context) -> None:
-    """Not before the database answers: Django's settings need every variable."""
+    """Set Django up, once the database has answered: Django's settings need every variable."""
     os.environ.update(context.place.environ)
     os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings.django"
-    os.environ["LUMINET_LOG_LEVEL"] = "ERROR"  # what goes wrong is a finding here
+    os.environ["LUMINET_LOG_LEVEL"] = "ERROR"  # errors become findings here
     import django
 
     django.setup()

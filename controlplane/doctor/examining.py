@@ -1,4 +1,4 @@
-"""All checks at once, each with its own time. A check that does not return in time is left behind and reported."""
+"""Run all checks concurrently, each with a time limit. A check that exceeds it is abandoned and reported."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,18 +14,18 @@ SECONDS = 7.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`name` stands for the check where it has no finding."""
+    """A check of one area. `name` appears in the report if it yields no finding."""
 
     area: str
     name: str
     look: Callable[[Context], Iterable[Finding]]
     situations: Sequence[Situation] = ()
-    patience: float = 1.0  # how much longer than others it may take
+    patience: float = 1.0  # its time limit, as a multiple of the usual one
     applies: Callable[[Place], bool] = lambda _: True
 
 
 class Examinations:
-    """They start when this is made."""
+    """Running checks. They start when the object is created."""
 
     def __init__(self, checks: Sequence[Check], context: Context, seconds: float = SECONDS) -> None:
         self.seconds = seconds
@@ -38,7 +38,7 @@ class Examinations:
         return f"Examining: {done} of {len(self.running)}, waiting for {', '.join(waiting[:3]) or 'nothing'}"
 
     def findings(self) -> list[tuple[str, Finding]]:
-        """Each with its area, in the order of the checks; when the last is done, or its time is over."""
+        """Return each finding with its area, in the order of the checks, when all are done or out of time."""
         found = []
         for check, future in self.running:
             seconds = self.seconds * check.patience
@@ -51,7 +51,7 @@ class Examinations:
 
 
 def findings_of(check: Check, context: Context) -> list[Finding]:
-    """A check that fails is not examined, and never ends the others."""
+    """Run the check and return its findings. A failing check is reported as not examined and stops no other."""
     try:
         return list(check.look(context))
     except NotExamined as reason:

@@ -1,4 +1,4 @@
-"""One thing that was examined: what is so, whether that is well, and what to do where it is not."""
+"""A finding: one examined fact, whether it is good, and what to do if not."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,14 +9,14 @@ TAKE_LONGER = "luminet doctor --seconds 60 waits longer"
 class Status(StrEnum):
     OK = "ok"
     NOTE = "note"  # worth knowing, nothing to do
-    WARNING = "warning"  # works, and may not for long
+    WARNING = "warning"  # it works, and may soon fail
     BROKEN = "broken"
     NOT_EXAMINED = "not_examined"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`says` is one sentence for people; `do` a command to paste, or a sentence; `why` is of what was not examined."""
+    """`says`: one sentence for people; `do`: a command to paste, or a sentence; `why`: the reason for not examining."""
 
     name: str
     status: Status
@@ -26,17 +26,17 @@ class Finding:
 
 
 def counted(count: int, one: str, more: str) -> str:
-    """`1 agent`, `3,000 agents`."""
+    """Return `1 agent` or `3,000 agents`."""
     return f"{count:,} {one if count == 1 else more}"
 
 
 def first_line(error: object) -> str:
-    """As the library says it: libraries name hosts, ports and users, and no passwords."""
+    """Return the error's first line as the library words it: it may name hosts, ports and users, but no passwords."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class NotExamined(Exception):
-    """What a check needs is not there: its text says what, and needs no full stop; `do` what brings it."""
+    """Something that a check needs is missing. The text says what, without a full stop; `do` says how to get it."""
 
     def __init__(self, why: str, do: str | None = None) -> None:
         super().__init__(why)

@@ -1,4 +1,4 @@
-"""Whether the fleet is well: agents, rollouts, join tokens and alerts, by their views."""
+"""Checks of the fleet: agents, rollouts, join tokens and alerts, as REST shows them."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -55,7 +55,7 @@ def _agent_findings(agent: View) -> list[Finding]:
         _condition(name, kind, f"{label}: {told['why']}") for kind, told in (agent.get("conditions") or {}).items()
     ]
     if not agent["in_sync"] and not found and state == "ready":
-        # Agents are behind for a moment now and then. It is a condition only once it lasts.
+        # Agents are behind for a moment now and then. It becomes a condition only if it lasts.
         found.append(note(name, f"{label} is on its way to what it is to hold"))
     if (spooled := agent.get("spooled") or 0) > MANY_SPOOLED:
         do = "see the log of its machine, and whether the web answers it quickly"
@@ -74,7 +74,7 @@ def _condition(name: str, kind: str, says: str) -> Finding:
 
 
 def enforcement_findings(views: Sequence[View]) -> list[Finding]:
-    """Of policies in force in a group, what none of its engines enforces. An older control plane reports none of it."""
+    """Return the values in force that no engine of a group enforces. An older control plane reports no enforcement."""
     by_group: dict[str, list[dict[tuple[str, str], str]]] = {}
     for agent in views:
         if agent["kind"] == "engine" and agent.get("models") and "not_enforced" in agent:
@@ -97,7 +97,7 @@ def _unenforced(group: str, setting: tuple[str, str], why: str) -> Finding:
 
 
 def formats(context: Context) -> Iterator[Finding]:
-    """What a request gets that names no format, from engines that gateways reach, where only the fleet sets one."""
+    """Check that engines can serve requests that name no KV format, assuming that only the fleet's level sets one."""
     with django_models(context):
         from controlplane.fleet.quality import refused_formats, served_by
         from controlplane.fleet.selectors import agents_living
@@ -117,7 +117,7 @@ def formats(context: Context) -> Iterator[Finding]:
 
 
 def format_finding(model: str, kv_dtype: str, why_not: str | None) -> Finding:
-    """`why_not`: no engine that is ready serves a request for it, however well the fleet is."""
+    """Evaluate the fleet's format for a model. `why_not`: why no ready engine serves it, even in a healthy fleet."""
     if why_not is None:
         return ok("formats", f"{model} may be served in {kv_dtype}, the fleet's KV format")
     do = f"luminet quality MODEL_FOLDER --device cpu|cuda --publish {model}, or kv_dtype: bf16 in the fleet's policy: "
@@ -131,7 +131,7 @@ def rollouts(context: Context) -> Iterator[Finding]:
 
 
 def rollout_findings(views: Sequence[View], *, now: datetime) -> list[Finding]:
-    """Those that are open."""
+    """Evaluate the open rollouts."""
     found = [_rollout(view, now) for view in views if view["state"] in ("running", "paused")]
     return found or [ok("rollouts", "No rollout waits for anything")]
 
@@ -186,7 +186,7 @@ def _alert(alert: View, now: datetime) -> Finding:
 
 
 def _evaluations(now: datetime, *, do: str) -> Finding:
-    """Silence is good news only where rules are evaluated."""
+    """Check that alert rules are evaluated, since silence means nothing otherwise."""
     from controlplane.alerts.selectors import evaluation_newest
 
     newest = evaluation_newest()

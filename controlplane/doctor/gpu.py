@@ -1,4 +1,4 @@
-"""Whether engines can compute with what this machine has."""
+"""Check whether engines can compute with this machine's hardware."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from controlplane.doctor.context import Context
 from controlplane.doctor.finding import Finding, NotExamined, broken, note, ok, warning
 
 PATIENCE = 1.2  # loading PyTorch takes longer than other checks
-OLDEST_CAPABILITY = (7, 0)  # below it Triton compiles nothing
+OLDEST_CAPABILITY = (7, 0)  # Triton does not compile for older ones
 GIB = 2**30
 CUDA_TORCH = "pip install --force-reinstall torch with an index that has the CUDA build: docs/operations.md says how"
 Machine = Mapping[str, Any]  # as engine_agent.tools.examining reports it, and each of its devices
@@ -60,7 +60,7 @@ def _device(device: Machine, machine: Machine) -> Iterator[Finding]:
 
 
 def _is_covered(capability: Sequence[int], architectures: Sequence[str]) -> bool:
-    """Code for 8.0 also runs on 8.6; code for none of this generation does not run at all, unless PTX is there."""
+    """Return whether torch has code for the GPU: code for 8.0 runs on 8.6, for another generation only as PTX."""
     major, minor = capability
     numbers = [int(name.partition("_")[2].rstrip("abcdef")) for name in architectures if name.startswith("sm_")]
     is_built = any(number // 10 == major and number % 10 <= minor for number in numbers)
@@ -68,7 +68,7 @@ def _is_covered(capability: Sequence[int], architectures: Sequence[str]) -> bool
 
 
 def native_finding(status: str, *, has_gpu: bool) -> Finding:
-    """`status` as kernels.native.library reports it: "C, by gcc …", or "torch: why"."""
+    """Evaluate the CPU kernels. `status`: as kernels.native.library reports it: "C, by gcc …", or "torch: why"."""
     if status.startswith("C, "):
         return ok("native", f"The kernels for the CPU are compiled ({status})")
     compiler, _, why = status.partition(": ")

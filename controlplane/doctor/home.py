@@ -1,4 +1,4 @@
-"""Whether an agent or a gateway is well, by what lies in its home and by what its logins can do."""
+"""Checks of an agent or gateway: the files in its home, and its logins."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from controlplane.doctor.finding import Finding, NotExamined, broken, note, ok, 
 
 OLD_SPOOL_SECONDS = 300.0
 MANY_SPOOLED = 100
-SOONER = 0.9  # so that its process ends before the checks that wait for it give up
+SOONER = 0.9  # so that its process ends before the checks that wait for it time out
 Home = Mapping[str, Any]  # as engine_agent.tools.examining reports it
 
 
@@ -67,7 +67,7 @@ def logins(context: Context) -> Iterator[Finding]:
 
 
 def control_plane_finding(facts: Home) -> Finding:
-    """By its token, at the agent API."""
+    """Evaluate how the agent API answers the agent's token."""
     name, url, status = "control-plane", facts["url"], facts.get("status")
     if problem := facts.get("control_plane_problem"):
         return broken(name, f"{url} does not answer: {problem}", f"curl -i {url}/healthz")
@@ -82,7 +82,7 @@ def control_plane_finding(facts: Home) -> Finding:
 
 
 def broker_findings(facts: Home) -> Iterator[Finding]:
-    """`broker`: "ok", or why it fails; `broker_is_loose`: its login could do what it should not."""
+    """Evaluate the login at the broker. `broker`: "ok", or why it fails; `broker_is_loose`: it has too many rights."""
     result = facts.get("broker")
     if result is None:
         return

@@ -1,4 +1,4 @@
-"""This machine: whether there is room on disks, in memory and in the kernel's tables; and the tests' browser."""
+"""Checks of this machine: space on disks, in memory and in the kernel's tables; and the tests' browser."""
 
 import importlib
 import os
@@ -19,14 +19,14 @@ GIB = 2**30
 LOW_BYTES, LOW_SHARE = 2 * GIB, 0.05
 LOW_INODES_SHARE, NO_INODES_SHARE = 0.05, 0.005
 FEWEST_FILES, ENOUGH_FILES = 512, 4096
-CONTROL_PLANE_BYTES = 768 * 2**20  # what web, worker, beat, PostgreSQL and Redis take together when they do little
+CONTROL_PLANE_BYTES = 768 * 2**20  # web, worker, beat, PostgreSQL and Redis together, nearly idle
 SHM_BYTES = 32 * 2**20
 CGROUP = Path("/sys/fs/cgroup")
-UNLIMITED = 2**60  # the first version of control groups has a number that no machine has for no limit
+UNLIMITED = 2**60  # version 1 of control groups reports "no limit" as a number beyond any machine's memory
 
 
 def disks(context: Context) -> Iterator[Finding]:
-    """Each file system once, by the first path of ours on it."""
+    """Check each file system once, by our first path on it."""
     seen: set[int] = set()
     for path, what in _paths(context.place):
         there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
@@ -65,7 +65,7 @@ def disk_findings(path: str, what: str, space: os.statvfs_result) -> Iterator[Fi
         yield warning("space", f"{says}, less than {LOW_SHARE:.0%}", do)
     else:
         yield ok("space", says)
-    inodes, all_inodes = space.f_favail, space.f_files  # none of a file system that does not count them
+    inodes, all_inodes = space.f_favail, space.f_files  # 0 if the file system does not count them
     if all_inodes and inodes < LOW_INODES_SHARE * all_inodes:
         says = f"{path} has {inodes:,} inodes left of {all_inodes:,}: no files more can be made soon"
         do = f"delete small files: du --inodes -x {path} | sort -n | tail"
@@ -80,7 +80,7 @@ class MemorySeen:
     used_of_limit_bytes: int = 0
     swap_used_bytes: int = 0
     swap_total_bytes: int = 0
-    pools_bytes: int | None = None  # of engines that compute on this machine's CPU; None: not known
+    pools_bytes: int | None = None  # of engines that compute on this machine's CPU; None: unknown
 
 
 def memory(context: Context) -> Iterator[Finding]:
@@ -113,18 +113,18 @@ def memory_findings(seen: MemorySeen) -> Iterator[Finding]:
 
 
 def _pools_bytes(context: Context) -> int | None:
-    """Of a running stack's engines, which compute in this machine's memory."""
+    """Return the pool bytes of a running stack's engines that compute in this machine's memory."""
     if context.place.situation != "stack":
         return None
     try:
         views = agent_views(context)
-    except Exception:  # the check of the fleet reports it
+    except Exception:  # the fleet's check reports it
         return None
     return sum(int(agent["pool"]["capacity_bytes"]) for agent in views if agent["accelerator"] is None)
 
 
 def _memory_limit() -> tuple[int | None, int]:
-    """Of this container, and what is used of it: by the second version of control groups, or the first."""
+    """Return this container's memory limit and usage, from version 2 of control groups, else version 1."""
     for limit, usage in (
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
@@ -163,7 +163,7 @@ def open_files_finding(limit: int) -> Finding:
 
 
 def _processor_quota() -> float | None:
-    """Of this container, as of its memory."""
+    """Return this container's CPU limit, from either version of control groups."""
     parts = _read(CGROUP / "cpu.max").split() or [
         _read(CGROUP / "cpu" / f"cpu.cfs_{part}_us").strip() for part in ("quota", "period")
     ]
@@ -172,7 +172,7 @@ def _processor_quota() -> float | None:
 
 
 def chromium(_: Context) -> Iterator[Finding]:
-    """For the browser tests of a checkout: named, installed, or unpacked before."""
+    """Check for the Chromium of a checkout's browser tests: named by variable, installed, or unpacked earlier."""
     try:
         tests = importlib.import_module("tests.e2e.chromium")
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Who may read and write files of ours, by their modes and owners."""
+"""Check who may read and write our files, by mode and owner."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ AGENT_FILES = ("credentials", "snapshot", "ledger", "spool", "join-token")
 
 
 def stack_files(context: Context) -> Iterator[Finding]:
-    """Of an embedded stack: its home, its secrets, and what its agents keep."""
+    """Check an embedded stack's files: its home, its secrets and its agents' files."""
     config = context.place.config
     if config is None or not config.home.exists():
         raise NotExamined("there is no stack's home yet")
@@ -33,7 +33,7 @@ def stack_files(context: Context) -> Iterator[Finding]:
 
 
 def processes_files(context: Context) -> Iterator[Finding]:
-    """Of production's settings: the .env file, mounted secrets, and where metrics and static files lie."""
+    """Check production's files: the .env file, mounted secrets, and the directories of metrics and static files."""
     yield from file_findings([_seen(path) for path in _env_files()], us=os.geteuid(), what=ENV_FILE)
     folder = context.place.environ.get("LUMINET_SECRETS_DIR", "").strip()
     if folder and not Path(folder).is_dir():
@@ -49,7 +49,7 @@ def processes_files(context: Context) -> Iterator[Finding]:
 
 
 def agent_files(context: Context) -> Iterator[Finding]:
-    """Of an agent or a gateway."""
+    """Check the files of an agent or gateway."""
     home = context.place.home
     if home is None or not home.is_dir():
         raise NotExamined("the home is not there")
@@ -60,10 +60,10 @@ def agent_files(context: Context) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class FileSeen:
-    path: str  # as people are shown it
+    path: str  # as shown to people
     mode: int
     owner: int
-    may_be_passed: bool = False  # a folder of root, through which PostgreSQL's user reaches its data
+    may_be_passed: bool = False  # root's directory, through which PostgreSQL's user reaches its data
 
     @property
     def is_folder(self) -> bool:
@@ -77,7 +77,7 @@ class FileSeen:
 
 
 def file_findings(seen: Sequence[FileSeen], *, us: int, what: str) -> list[Finding]:
-    """`us`: the user who asks, who is expected to own them."""
+    """Evaluate the files. `us`: the current user, who should own them."""
     found = [finding for file in seen if (finding := _file_finding(file, us)) is not None]
     if found or not seen:
         return found
@@ -100,7 +100,7 @@ def _file_finding(file: FileSeen, us: int) -> Finding | None:
 
 
 def _writable(folder: Path) -> Finding:
-    """Asks and does not try: it leaves no file, also on a disk that is full."""
+    """Check write permission without creating a file, so that nothing is left behind, even on a full disk."""
     if not folder.is_dir():
         return _not_writable("writable", str(folder), "it is no folder" if folder.exists() else "it is not there")
     if os.access(folder, os.W_OK | os.X_OK):
@@ -129,5 +129,5 @@ def _agent_paths(home: Path) -> list[Path]:
 
 
 def _env_files() -> list[Path]:
-    """Here, and beside the compose file."""
+    """Return the .env files in the current directory and next to the compose file."""
     return [path for path in dict.fromkeys((Path.cwd() / ENV_FILE, CHECKOUT / ENV_FILE)) if path.is_file()]

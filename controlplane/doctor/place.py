@@ -1,6 +1,6 @@
-"""Where the doctor is: at an embedded stack, among production's settings, beside an agent's home, or far away.
+"""Find where the doctor runs: with an embedded stack, production's settings, an agent's home, or a remote URL.
 
-Works on a machine that has nothing installed but Python: whatever is missing is a fact like any other.
+Works on a machine that has nothing but Python: a missing package is a fact like any other.
 """
 
 import json
@@ -17,10 +17,10 @@ from controlplane.settings.reader import BadSetting, MalformedSettings
 from controlplane.stack.config import StackConfig, read_stack_config
 
 Kind = Literal["stack", "processes", "agent", "remote"]
-# Besides: a stack that does not run, and neither a stack nor a setting.
+# Also: a stack that does not run, and neither a stack nor a setting.
 Situation = Literal["stack", "processes", "agent", "remote", "stopped", "nowhere"]
 RESTART = "make down, then make up"
-# Whoever has one of these set means the control plane that they describe.
+# A caller that has one of these set means the control plane that they describe.
 OF_PROCESSES = (
     "LUMINET_DATABASE_URL",
     "LUMINET_REDIS_URL",
@@ -38,21 +38,21 @@ OF_AN_AGENT = ("celery", "redis", "aiohttp", "uvicorn", "cryptography", "pydanti
 @dataclass(frozen=True, slots=True)
 class Place:
     kind: Kind
-    environ: Mapping[str, str] = field(repr=False)  # with what the running stack was started with
-    is_checkout: bool  # of the source, where `make` and the tests are
+    environ: Mapping[str, str] = field(repr=False)  # includes the environment of the running stack
+    is_checkout: bool  # a checkout of the source, with `make` and the tests
     config: StackConfig | None = None
     supervisor: int | None = None  # the process that runs the stack from here
-    missing: tuple[str, ...] = ()  # packages that this place needs and this Python has not
+    missing: tuple[str, ...] = ()  # packages that this place needs and this Python lacks
     environment: Environment | None = field(default=None, repr=False)
     bad: tuple[BadSetting, ...] = ()
     home: Path | None = None  # of an agent or a gateway
-    url: str = ""  # of a control plane far away
+    url: str = ""  # of a remote control plane
     is_deep: bool = False
-    seconds: float = 7.0  # that one look may take
+    seconds: float = 7.0  # the time limit of a check
 
     @property
     def answer_seconds(self) -> float:
-        """How long a look waits for a server: the rest is for saying that it does not answer."""
+        """Return how long a check waits for a server; the rest of its time is for reporting that it does not answer."""
         return self.seconds / 2
 
     @property
@@ -61,27 +61,27 @@ class Place:
 
     @property
     def situation(self) -> Situation:
-        """Which checks make sense."""
+        """Return the situation, which decides which checks make sense."""
         if self.kind != "stack" or self.supervisor is not None:
             return self.kind
         return "stopped" if self.is_checkout else "nowhere"
 
     @property
     def worker_advice(self) -> str:
-        """Advice for when no task passes beat and worker."""
+        """Return advice for when no task passes beat and worker."""
         if self.kind == "remote":
             return "see the log of its worker, and luminet doctor where the control plane runs"
         return RESTART if self.kind == "stack" else "see the logs of worker and beat: is either down?"
 
     def log_advice(self, part: str) -> str | None:
-        """Advice about a part of the stack; None where the operator runs the part."""
+        """Return advice about a part of the stack, or None if the operator runs the part."""
         if self.kind == "stack" and self.config is not None:
             return f"{RESTART}; {self.config.logs}/{part}.log says why"
         return None
 
     @property
     def words(self) -> str:
-        """The first line of the report."""
+        """Return the first line of the report."""
         if self.kind == "remote":
             return f"the control plane at {self.url}, from afar"
         if self.kind == "agent":
@@ -130,7 +130,7 @@ def _environment(environ: Mapping[str, str]) -> tuple[Environment | None, tuple[
 
 
 def _supervisor(environ: Mapping[str, str]) -> int | None:
-    """The process that runs a stack from here; None where none does, or where nothing is installed to tell."""
+    """Return the process that runs a stack from here, or None if no stack runs or its package is missing."""
     try:
         from controlplane.stack.leftovers import holder
 
@@ -140,7 +140,7 @@ def _supervisor(environ: Mapping[str, str]) -> int | None:
 
 
 def _told_by(config: StackConfig) -> dict[str, str]:
-    """The environment that the parts of the running stack were started with."""
+    """Return the environment that the running stack's parts were started with."""
     try:
         told = json.loads(config.environment_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -153,13 +153,13 @@ def _missing(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def shown(path: Path) -> str:
-    """As people type it, where it lies below the current folder."""
+    """Return the path as people type it: relative if it is below the current directory."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
 
 
 def luminet() -> str:
-    """How the command is written so that it can be pasted, where this one was found."""
+    """Return the command `luminet` so that it can be pasted: with the path of the one next to this Python."""
     beside = Path(sys.executable).with_name("luminet")
     if not beside.exists():
         return "luminet"

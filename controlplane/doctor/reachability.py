@@ -1,4 +1,4 @@
-"""Whether the web, the worker and beat answer, and for how long certificates are good."""
+"""Check that web, worker and beat answer, and that certificates stay valid."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ A_CALLER = {"kind": str, "name": str, "scopes": [str]}
 
 
 def nowhere(_: Context) -> Iterator[Finding]:
-    """In a container of an agent, for example."""
+    """Report that there is nothing to check, as in an agent's container."""
     says = "There is no stack here, and no setting that says where a control plane is"
     do = "luminet doctor --home DIR beside an agent or a gateway, luminet doctor --url URL for a control plane far away"
     yield broken("place", says, do)
@@ -37,7 +37,7 @@ def web(context: Context) -> Iterator[Finding]:
     environment = context.environment
     own = loopback_address(environment.web_host, environment.web_port)
     seconds = context.place.answer_seconds
-    # Both at once: a check that waits for one server after the other has no time left to report.
+    # Both at once: a check that waits for the servers in turn has no time left to report.
     public = None
     if environment.base_url != own:
         public = in_background(partial(web_see, f"{environment.base_url}/healthz", seconds))
@@ -64,7 +64,7 @@ def remote(context: Context) -> Iterator[Finding]:
 
 
 def web_finding(address: str, seen: WebSeen, *, do: str) -> Finding:
-    """By /readyz."""
+    """Evaluate the web by /readyz."""
     name = f"The web at {address}"
     if seen.problem is not None:
         return broken("web", f"{name} does not answer: {seen.problem}", do)

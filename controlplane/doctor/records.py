@@ -1,4 +1,4 @@
-"""Whether what is stored is whole: migrations, reconciled counts, the audit trail, and the tables of single days."""
+"""Checks of stored data: migrations, reconciled counts, the audit trail and the daily partitions."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -12,7 +12,7 @@ from controlplane.doctor.place import RESTART, luminet
 from controlplane.doctor.views import fleet_views, moment
 
 OLD_COMPARISON = timedelta(minutes=15)
-KEPT_AT_MOST = timedelta(days=6)  # days of minutes: three are kept, and retention needs all of a day rolled
+KEPT_AT_MOST = timedelta(days=6)  # of minutes: three days are kept, and retention waits until all of a day is rolled up
 UNANCHORED_SECONDS = 900
 
 
@@ -31,9 +31,8 @@ def migrations(context: Context) -> Iterator[Finding]:
 def migration_findings(
     missing: Sequence[tuple[str, str]], beyond: Sequence[tuple[str, str]], taken: Sequence[tuple[str, str]], *, do: str
 ) -> Iterator[Finding]:
-    """Each (app, name). `beyond`: applied and not known here, as in an upgrade and on its way back; `taken`: those of
-    them that this Luminet cannot work with.
-    """
+    """Evaluate migrations, each (app, name). `beyond`: applied and unknown here, as during an upgrade or a rollback;
+    `taken`: those that this Luminet cannot work with."""
     if missing:
         count = counted(len(missing), "migration is", "migrations are")
         yield broken("migrations", f"{count} not applied, the first is {'.'.join(missing[0])}", do)
@@ -53,7 +52,7 @@ def reconciliation(context: Context) -> Iterator[Finding]:
 
 
 def reconciliation_finding(newest: Mapping[str, Any], *, now: datetime, do: str) -> Finding:
-    """`newest`: as REST gives the newest comparison."""
+    """Evaluate the newest comparison. `newest`: as REST shows it."""
     name, at = "reconciliation", moment(newest.get("as_of"))
     if at is None:
         return note(name, "Counts were not compared yet: it is done once a minute")
@@ -88,7 +87,7 @@ def days(context: Context) -> Iterator[Finding]:
 
 
 def day_findings(tables: Mapping[str, Collection[date]], today: date, *, do: str) -> Iterator[Finding]:
-    """`tables`: the days that each partitioned table has. Retention makes them once an hour, else a day's first row."""
+    """Evaluate daily partitions. `tables`: days by table. Retention creates them hourly, else a day's first row."""
     newest = max(set.intersection(*(set(days) for days in tables.values())), default=None) if tables else None
     if newest is None:
         yield note("days", "There are no tables for minutes yet: the first report that comes makes one")
@@ -133,7 +132,7 @@ def owner(context: Context) -> Iterator[Finding]:
 
 
 def owner_finding(owned: Sequence[str]) -> Finding:
-    """`owned`: append-only tables whose owner is the application's login."""
+    """Evaluate ownership. `owned`: append-only tables that the application's login owns."""
     if not owned:
         return ok("database-owner", "The application's login at the database can neither alter nor drop its tables")
     says = f"The application's login owns {', '.join(owned)}: it can alter and drop what it may only add to"

@@ -9,7 +9,7 @@ from controlplane.client.tables import BOLD, DIM, GREEN, RED, YELLOW, Paper
 from controlplane.doctor.finding import Finding, Status, counted
 
 Found = tuple[str, Finding]  # with its area
-# The word and its colour in a line; one and several in the summary, which has this order.
+# Its word and colour in a line, then singular and plural in the summary, which has this order.
 WORDS: Mapping[Status, tuple[str, int | None, str, str]] = {
     Status.BROKEN: ("broken", RED, "broken", "broken"),
     Status.WARNING: ("warning", YELLOW, "warning", "warnings"),
@@ -22,7 +22,7 @@ MOST_REASONS = 3
 
 
 def exit_status(found: Iterable[Found]) -> int:
-    """Warnings alone are 0: they say what may become broken, and a deployment that waits for this goes on."""
+    """Return 1 if something is broken. Warnings alone give 0: they are about the future and block no deployment."""
     return 1 if any(one.status is Status.BROKEN for _, one in found) else 0
 
 

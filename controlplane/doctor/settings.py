@@ -1,4 +1,4 @@
-"""Whether the settings are complete and secrets are secret. Never shows a secret."""
+"""Check that settings are complete and that secrets are random and distinct. Never shows a secret."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -10,7 +10,7 @@ from controlplane.settings.env import Environment, read_environment
 from controlplane.settings.reader import BadSetting, MalformedSettings
 from controlplane.stack.config import StackConfig
 
-FEWEST_LETTERS = 8  # different ones, of a key of 32 random bytes: a key with fewer is not random
+FEWEST_LETTERS = 8  # distinct bytes in a key of 32 random bytes: one with fewer is not random
 KEYS_OPENED = 20
 SECRETS = ("SECRET_KEY", "MASTER_KEY", "SIGNING_KEY", "PEPPER")
 
@@ -54,7 +54,7 @@ def _values(environment: Environment) -> Mapping[str, bytes]:
 
 
 def _stopped_environment(config: StackConfig | None) -> Environment | None:
-    """The secrets of a stack that does not run."""
+    """Return an environment with the secrets of a stack that does not run."""
     if config is None or not config.secrets.is_dir():
         return None
     nowhere = {
@@ -70,7 +70,7 @@ def _stopped_environment(config: StackConfig | None) -> Environment | None:
 
 
 def secret_findings(values: Mapping[str, bytes]) -> list[Finding]:
-    """By the names of their variables: those that are the same, and those that are not random."""
+    """Evaluate the secrets by variable name: report those that are equal and those that are not random."""
     found = []
     for (first, value), (second, other) in combinations(sorted(values.items()), 2):
         if value == other:
@@ -105,7 +105,7 @@ def master_key(context: Context) -> Iterator[Finding]:
 
 
 def master_key_finding(opened: int, closed: int, previous: int) -> Finding:
-    """Of the newest sealed keys of namespaces. `previous`: opened by the master key before this one."""
+    """Evaluate the newest sealed keys of namespaces. `previous`: how many only the previous master key opened."""
     name = "master-key"
     if closed:
         says = f"LUMINET_MASTER_KEY does not open {closed} of {opened + closed} keys in the database"

@@ -1,4 +1,4 @@
-"""The embedded stack: its ports and its processes. Imported only where a stack's packages are installed."""
+"""Checks of the embedded stack's ports and processes. Imported only where the stack's packages are installed."""
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ UNWELL = ("unhealthy", "restarting")
 class PortSeen:
     listener: Listener
     error: OSError | None = None  # why nothing can listen there now
-    holder: str | None = None  # "nginx (process 12)"; None: not known
-    is_ours: bool = False  # held by a process of this stack
+    holder: str | None = None  # "nginx (process 12)"; None: unknown
+    is_ours: bool = False  # a process of this stack has the port
 
 
 def ports(context: Context) -> list[Finding]:
@@ -47,7 +47,7 @@ def _config(context: Context) -> StackConfig:
 
 
 def _running(config: StackConfig, environ: Mapping[str, str]) -> Iterator[Listener]:
-    """As it was started, whatever this terminal's variables are now."""
+    """Yield the ports that the running stack uses, whatever this terminal's variables are now."""
     settings = {part: setting for part, _, _, setting in listeners(config)}
     web_host = environ.get("LUMINET_WEB_HOST", config.web_host)
     for row in read_status(config.status_file):
@@ -58,7 +58,7 @@ def _running(config: StackConfig, environ: Mapping[str, str]) -> Iterator[Listen
 
 
 def _listeners() -> dict[int, tuple[int, str]]:
-    """The process that listens on each port, as far as we may see it."""
+    """Return id and name of the process that listens on each port, as far as we may see it."""
     import psutil
 
     found: dict[int, tuple[int, str]] = {}
@@ -103,7 +103,7 @@ def _port_problem(seen: PortSeen, *, runs: bool) -> Finding | None:
         why = (seen.error.strerror or str(seen.error)).lower()
         says = f"Nothing can listen on {host} port {port} for {part}: {why}"
         return broken("ports", says, f"{setting}={other} make up")
-    # The check of the parts reports a part that does not listen. A process that cannot be seen may be that part.
+    # The check of the parts reports a part that does not listen. A process that we cannot see may be that part.
     if seen.error is None or seen.is_ours or (runs and seen.holder is None):
         return None
     holder = seen.holder or "another program (who it is, its user or root can see: ss -ltnp)"
@@ -112,7 +112,7 @@ def _port_problem(seen: PortSeen, *, runs: bool) -> Finding | None:
 
 
 def stopped(context: Context) -> Iterator[Finding]:
-    """Of a stack that does not run: whether anything of it is left."""
+    """Check whether a stopped stack has left processes."""
     config = context.place.config
     rows = read_status(config.status_file) if config else []
     names = [str(row["name"]) for row in rows if process_of(row) is not None]
@@ -127,7 +127,7 @@ def stopped_finding(left_over: Sequence[str], *, is_installed: bool) -> Finding:
 
 
 def parts(context: Context) -> Iterator[Finding]:
-    """Of a running one: the parts that its supervisor cannot keep up, and whether agents and gateway answer."""
+    """Check a running stack: the parts that its supervisor cannot keep up, and whether agents and gateway answer."""
     config = _config(context)
     rows = {str(row["name"]): row for row in read_status(config.status_file)}
     for name, row in rows.items():
@@ -146,13 +146,13 @@ def parts(context: Context) -> Iterator[Finding]:
 
 
 def _health(row: Mapping[str, Any], seconds: float) -> tuple[str | None, Mapping[str, Any]]:
-    """Why the part does not answer, and what it reports."""
+    """Return why the part does not answer, if so, and what it reports."""
     seen = web_see(f"{loopback_address(LOCALHOST, row['port'])}/health", seconds)
     return seen.problem or (None if seen.status == 200 else f"status {seen.status}"), seen.told
 
 
 def part_finding(name: str, problem: str | None, health: Mapping[str, Any], *, log: str) -> Finding:
-    """An engine, a sidecar or a gateway, by its /health."""
+    """Evaluate an engine, a sidecar or a gateway by its /health."""
     if problem is not None:
         return broken(name, f"The part {name} does not answer: {problem}", f"tail -n 30 {log}")
     spooled = health.get("spooled_reports")

@@ -1,4 +1,4 @@
-"""Whether versions fit: Python's, Luminet's, packages', servers', and what engines of a stack need."""
+"""Check versions of Python, Luminet, packages and servers, and the needs of a stack's engines."""
 
 import re
 import sys
@@ -48,7 +48,7 @@ def python_finding(numbers: Sequence[int]) -> Finding:
 
 
 def luminet_finding(ours: str, theirs: str | None) -> Finding:
-    """`theirs`: the control plane's; None: there is no other to compare with."""
+    """Compare our version with `theirs`, the control plane's; None: there is no other to compare with."""
     if theirs is None or theirs == ours:
         return ok("luminet", f"Luminet {ours}" + ("" if theirs is None else ", as the control plane"))
     if theirs.split(".")[:2] == ours.split(".")[:2]:
@@ -57,7 +57,7 @@ def luminet_finding(ours: str, theirs: str | None) -> Finding:
 
 
 def control_plane(context: Context) -> Iterator[Finding]:
-    """By the version in the description of its API."""
+    """Compare with the version in the control plane's OpenAPI document."""
     answering_web(context)
     document = rest_client(context).get("/openapi.json").body
     yield luminet_finding(version(), shaped(document, {"info": {"version": str}})["info"]["version"])
@@ -74,7 +74,7 @@ def constraints(context: Context) -> Iterator[Finding]:
 
 
 def constraints_finding(installed: Mapping[str, str], pinned: Mapping[str, str], *, install: str) -> Finding:
-    """Names as PyPI spells them. A local version (+cpu) is a build of the same one."""
+    """Compare installed packages with their pins. Names are normalised; a local version (+cpu) counts as equal."""
     differing = [
         f"{name} {installed[name]} instead of {version}"
         for name, version in sorted(pinned.items())
@@ -105,7 +105,7 @@ def servers(context: Context) -> Iterator[Finding]:
 
 
 def postgres_finding(number: int) -> Finding:
-    """`number` as PostgreSQL reports it: 180001 is 18.1."""
+    """Evaluate PostgreSQL's version. `number`: as the server reports it: 180001 is 18.1."""
     name = f"PostgreSQL {number // 10_000}.{number % 10_000}"
     if number // 10_000 >= OLDEST_POSTGRES:
         return ok("postgres", name)
@@ -120,7 +120,7 @@ def redis_finding(version: str) -> Finding:
 
 
 def engine_packages(context: Context) -> Iterator[Finding]:
-    """The packages and the model that a stack's agents compute with."""
+    """Check the packages and the model that a stack's agents compute with."""
     config = context.place.config
     if config is None:
         return
@@ -151,7 +151,7 @@ def _torch(*, is_wanted: bool) -> Finding:
 
 
 def _model_problem(folder: Path) -> str | None:
-    """Whether an engine could open it, without loading any of it."""
+    """Return why an engine could not open the model, or None, without loading it."""
     try:
         for name in ("config.json", "tokenizer.json"):
             (folder / name).read_bytes()

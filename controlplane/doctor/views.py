@@ -1,4 +1,4 @@
-"""The fleet as REST shows it: read from the database beside a control plane, and over REST far from it."""
+"""The fleet as REST shows it: read from the database next to a control plane, and over REST from elsewhere."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ View = Mapping[str, Any]
 
 @contextmanager
 def fleet_views(context: Context) -> Iterator[tuple["DatabaseViews | RestViews", datetime]]:
-    """With the time now."""
+    """Yield the views and the current time."""
     if context.place.kind != "remote":
         with django_models(context) as now:
             yield DatabaseViews(now), now
@@ -35,7 +35,7 @@ def fleet_views(context: Context) -> Iterator[tuple["DatabaseViews | RestViews",
 
 
 def _reason(error: ClientError) -> str:
-    """A token that may not read something is no mistake."""
+    """Return why REST refused, worded for people. A token without the right to read is no error."""
     status = error.status if isinstance(error, Refused) else None
     if status == 401:
         return "the token is not known"
@@ -116,7 +116,7 @@ class RestViews:
 
 
 def rest_client(context: Context) -> Rest:
-    """One for each check, which has a thread. What fails is not tried again: a person waits."""
+    """Return a new client, one for each check, because each has a thread. It never retries: a person waits."""
     return Rest(context.place.url, context.token, timeout=context.place.answer_seconds, sleep=lambda _: None)
 
 
@@ -140,5 +140,5 @@ def answering_web(context: Context) -> WebSeen:
 
 
 def moment(value: Any) -> datetime | None:
-    """As the database has it, or as JSON."""
+    """Return the time from a database value or from JSON."""
     return value if value is None or isinstance(value, datetime) else datetime.fromisoformat(str(value))

@@ -1,4 +1,4 @@
-"""HTTP and TLS, asked once and directly: what answers, and which certificate it shows."""
+"""Single, direct HTTP and TLS requests: what answers, and which certificate it shows."""
 
 import json
 import socket
@@ -18,14 +18,14 @@ from controlplane.doctor.finding import NotExamined, first_line
 
 
 class _Stays(HTTPRedirectHandler):
-    """Somebody who leads elsewhere is not who was asked."""
+    """Follows no redirect: another server's answer says nothing about the one that was called."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 class BadCertificate(Exception):
-    """The text says why."""
+    """The certificate is not trusted. The message says why."""
 
 
 _direct = build_opener(ProxyHandler({}), _Stays)
@@ -36,7 +36,7 @@ class WebSeen:
     status: int | None = None
     told: Mapping[str, Any] = field(default_factory=dict)
     problem: str | None = None
-    ahead_seconds: float | None = None  # its clock, of ours, by the header Date: to the second
+    ahead_seconds: float | None = None  # its clock minus ours, by the header Date: to the second
 
 
 def web_see(url: str, seconds: float) -> WebSeen:
@@ -56,7 +56,7 @@ def web_see(url: str, seconds: float) -> WebSeen:
 
 
 def problem_of(error: BaseException) -> str:
-    """In words: what urllib wraps is what happened."""
+    """Return the problem in words, from the error that urllib wraps."""
     inner = error.reason if isinstance(error, URLError) else error
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({inner.verify_message})"
@@ -70,7 +70,7 @@ def problem_of(error: BaseException) -> str:
 
 
 def certificate_end(url: str, seconds: float) -> datetime | None:
-    """Raises BadCertificate where it is not trusted, and NotExamined where no server shows one."""
+    """Return the certificate's end. Raise BadCertificate if it is not trusted, NotExamined if no server shows one."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443
     try:
@@ -88,7 +88,7 @@ def certificate_end(url: str, seconds: float) -> datetime | None:
 
 
 def date_ahead(date: str | None, asked_at: float) -> float | None:
-    """A header says the second that it was in: half of it is what one is wrong by, at most."""
+    """Return how far a Date header is ahead, to half a second because it omits fractions; None if it is invalid."""
     if not date:
         return None
     try:

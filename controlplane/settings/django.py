@@ -71,16 +71,17 @@ def _database(url: str) -> dict[str, Any]:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": parts.hostname or "",
         "PORT": str(parts.port or 5432),
-        # Under ASGI a connection must not outlive its request; the pool is what makes that cheap.
+        # Under ASGI a connection must not outlive its request; the pool makes new ones cheap.
         "CONN_MAX_AGE": 0,
-        "CONN_HEALTH_CHECKS": True,  # or a restart of PostgreSQL costs one visitor an error for each connection
+        "CONN_HEALTH_CHECKS": True,  # or after a restart of PostgreSQL, each old connection costs a visitor an error
         "OPTIONS": {
             "pool": {"min_size": 1, "max_size": 8, "timeout": 5},
             "connect_timeout": 5,
-            # A database that has vanished without a word must not hold a page for minutes.
+            # A database that vanished silently must not block a page for minutes.
             "tcp_user_timeout": 10_000,
-            # Nor one who holds a lock: whoever waits longer than a moment is told so, and gives its connection back.
-            # And a server that has lost us must notice: it keeps a session's locks for as long as it believes in it.
+            # Nor may the holder of a lock: a query that waits longer than a moment fails and returns its connection.
+            # The server must notice a lost client, too: it keeps a session's locks as long as it believes in the
+            # connection.
             "options": "-c statement_timeout=15000 -c lock_timeout=3000 "
             "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",
             **dict(parse_qsl(parts.query)),
@@ -115,15 +116,15 @@ CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_NAME = "luminet_csrf"
 CSRF_TRUSTED_ORIGINS = [ENVIRONMENT.base_url]
 CSRF_FAILURE_VIEW = "controlplane.dashboard.frame.problems.csrf_failure"
-# TLS ends in front of us; uvicorn takes the scheme from the proxies LUMINET_TRUSTED_PROXIES names.
+# TLS ends at a proxy before us; uvicorn takes the scheme from the proxies that LUMINET_TRUSTED_PROXIES names.
 SECURE_SSL_REDIRECT = ENVIRONMENT.is_https
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if ENVIRONMENT.is_https else 0
-# HSTS speaks for this host alone: hosts below it and the browsers' preload list are the domain owner's decision.
+# HSTS is for this host only: subdomains and the browsers' preload list are the domain owner's decision.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024  # the largest any path takes; controlplane/api/body_limit.py is in front
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024  # the maximum of any path; controlplane/api/body_limit.py comes first
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
@@ -178,7 +179,7 @@ CELERY_BEAT_SCHEDULER = "controlplane.beat:SteadyScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 CELERY_BEAT_SCHEDULE = {
     "pulse": {"task": "live.pulse", "schedule": 2.0, "options": {"expires": 10, "priority": 0}},
-    # Expiry is judged by the worker's clock: between two machines it has to be longer than clocks are apart.
+    # The worker's clock decides about expiry, so `expires` must exceed the difference between two machines' clocks.
     "sweep": {"task": "rollouts.sweep", "schedule": 2.0, "options": {"expires": 60, "priority": 1}},
     "roll": {"task": "analytics.roll", "schedule": 10.0, "options": {"expires": 10, "priority": 3}},
     "predict": {"task": "analytics.predict", "schedule": 10.0, "options": {"expires": 10, "priority": 7}},

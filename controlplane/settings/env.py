@@ -1,4 +1,4 @@
-"""The control plane's environment, read once into one frozen value. docs/operations.md lists every variable."""
+"""The control plane's environment, read once into a frozen value. docs/operations.md lists every variable."""
 
 import ipaddress
 import re
@@ -12,20 +12,20 @@ from controlplane.settings.reader import MalformedSettings, SettingsReader
 from engine_agent.contracts.protocol import broker_url_verified
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PLACEHOLDER_HOSTS = ("missing", "malformed")  # what the reader answers for a URL it has already rejected
+PLACEHOLDER_HOSTS = ("missing", "malformed")  # the reader's stand-ins for a URL that it has already rejected
 JOIN_TOKEN = re.compile(r"ljt_[0-9A-Za-z]{49}")
 WEBHOOK_HOST = re.compile(r"([a-z0-9_.-]+(:[1-9][0-9]{0,4})?|[0-9a-f:.]*:[0-9a-f:.]*)", re.ASCII)
 REDIS_SCHEMES = ("redis", "rediss")
 REDIS_SECRETS = frozenset({"username", "password", "ssl_password"})  # in a URL's query string
 LOG_FORMATS = ("json", "text")
-DEFAULT_PORTS = {"http": 80, "https": 443}  # that no browser writes into an Origin
+DEFAULT_PORTS = {"http": 80, "https": 443}  # ports that no browser writes into an Origin
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What production must bring along. Never printed: the representation leaves every field out."""
+    """The secrets that production must supply. Never printed: the representation omits every field."""
 
     secret_key: str = field(repr=False)
     master_key: bytes = field(repr=False)
@@ -37,7 +37,7 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class AnchorSinks:
-    """Where the audit trail's head is written outside the database."""
+    """Destinations outside the database for the audit trail's head."""
 
     file: Path | None
     syslog: str | None  # udp://host:514 or unix:///dev/log
@@ -50,15 +50,15 @@ class Environment:
     base_url: str
     allowed_hosts: tuple[str, ...]
     database_url: str = field(repr=False)
-    database_owner_url: str | None = field(repr=False)  # the login that migrates; None: the application's does
+    database_owner_url: str | None = field(repr=False)  # the login that migrates; None: the application's
     redis_url: str = field(repr=False)
-    agent_redis_url: str | None  # how agents reach the broker, where that is not as we do; without a login
+    agent_redis_url: str | None  # the broker's URL for agents, if it differs from ours; without a login
     join_token: str | None = field(repr=False)
     secrets: Secrets
     web_host: str
     web_port: int
     web_workers: int
-    web_connections: int  # of one process
+    web_connections: int  # of each process
     web_connections_per_address: int
     web_head_seconds: int
     web_body_seconds: int
@@ -68,15 +68,15 @@ class Environment:
     metrics_token: str | None = field(repr=False)
     api_requests_per_minute: int
     is_demo: bool  # whether controlplane.demo is installed
-    demo_gateway: str | None  # where the demo's traffic goes
+    demo_gateway: str | None  # destination of the demo's traffic
     anchors: AnchorSinks
-    webhook_hosts: tuple[str, ...]  # that webhooks may reach wherever they are, also without TLS
+    webhook_hosts: tuple[str, ...]  # hosts that webhooks may call at any address, also without TLS
     log_format: str
     log_level: str
 
     @property
     def shared_metrics_dir(self) -> Path | None:
-        """Only several processes need files to add their numbers up, and files can meet a full disk."""
+        """Return the metrics directory if several processes share it. A single one avoids files: a disk can be full."""
         return self.metrics_dir if self.web_workers > 1 else None
 
     @property
@@ -85,14 +85,14 @@ class Environment:
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """What browsers send as `Origin` from our pages: each allowed host, with the base URL's scheme and port."""
+        """Return the `Origin` values of our pages: each allowed host, with the base URL's scheme and port."""
         parts = urlsplit(self.base_url)
         port = "" if parts.port in (None, DEFAULT_PORTS[parts.scheme]) else f":{parts.port}"
         return tuple(dict.fromkeys(f"{parts.scheme}://{host.lower()}{port}" for host in self.allowed_hosts))
 
 
 def read_environment(environ: Mapping[str, str]) -> Environment:
-    """The whole environment, or MalformedSettings naming every variable that is wrong."""
+    """Return the whole environment, or raise MalformedSettings, which names every malformed variable."""
     reader = SettingsReader(environ)
     base_url = reader.url("LUMINET_BASE_URL", ("https", "http")).rstrip("/")
     _check_base_url(reader, base_url)
@@ -134,7 +134,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
 
 
 def read_environment_or_exit(environ: Mapping[str, str]) -> Environment:
-    """For entry points: a mistake in a setting ends in one readable message and exit status 2, not in a traceback."""
+    """Return the environment, or exit with one readable message and status 2. For entry points."""
     try:
         return read_environment(environ)
     except MalformedSettings as error:
@@ -249,7 +249,7 @@ def _check_base_url(reader: SettingsReader, base_url: str) -> None:
 
 
 def _spelled_host(base_url: str) -> str:
-    """The host as browsers write it in their Host header: IPv6 in brackets."""
+    """Return the host as browsers write it in their Host header: IPv6 in brackets."""
     host = urlsplit(base_url).hostname or "localhost"
     return f"[{host}]" if ":" in host else host
 

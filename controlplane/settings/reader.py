@@ -1,4 +1,4 @@
-"""Reads typed values out of an environment and collects every mistake, so that people see them all at once."""
+"""Read typed values from an environment and collect every mistake, so that people see all of them at once."""
 
 import base64
 import binascii
@@ -20,7 +20,7 @@ class BadSetting:
 
 
 class MalformedSettings(Exception):
-    """One or more variables cannot be used. Its text names all of them."""
+    """One or more variables cannot be used. The message names all of them."""
 
     def __init__(self, bad: Iterable[BadSetting]) -> None:
         self.bad = tuple(bad)
@@ -30,7 +30,7 @@ class MalformedSettings(Exception):
 
 
 class SettingsReader:
-    """Every getter answers something usable even when the value is bad; `finish` then raises for all of them."""
+    """Reads an environment. Getters return a usable value even for a malformed variable; `finish` then raises."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -67,7 +67,7 @@ class SettingsReader:
 
     def number(self, name: str, default: int, *, low: int, high: int) -> int:
         value = self.text(name, str(default))
-        # isdecimal admits other scripts' digits, and int() takes thousands of them; neither is what people mean.
+        # isdecimal accepts the digits of other scripts, and int() thousands of digits; neither is a meaningful setting.
         if not (value.isascii() and value.isdecimal() and len(value) < 10 and low <= int(value) <= high):
             self.reject(name, f"{value!r} is no whole number from {low} to {high}")
             return default
@@ -116,18 +116,18 @@ class SettingsReader:
         return found
 
     def optional_secret_bytes(self, name: str, *, length: int) -> bytes | None:
-        """None when neither the variable nor its file is there."""
+        """Return None if neither the variable nor its file exists."""
         return self.secret_bytes(name, length=length) if self._is_given(name) else None
 
     def optional_secrets_bytes(self, name: str, *, length: int) -> tuple[bytes, ...]:
-        """Any number, separated by commas; none when neither the variable nor its file is there."""
+        """Return the comma-separated secrets; none if neither the variable nor its file exists."""
         if not self._is_given(name):
             return ()
         values = (self._secret_text(name) or "").split(",")
         return tuple(self._bytes(name, value.strip(), length) for value in values)
 
     def optional_text_secret(self, name: str) -> str | None:
-        """None when neither the variable nor its file is there."""
+        """Return None if neither the variable nor its file exists."""
         return self._secret_text(name) if self._is_given(name) else None
 
     def _is_given(self, name: str) -> bool:
@@ -139,7 +139,7 @@ class SettingsReader:
         return Path(directory) / name.removeprefix("LUMINET_").lower() if directory else None
 
     def _secret_text(self, name: str) -> str | None:
-        """The variable itself, else the file of that name in LUMINET_SECRETS_DIR, as Docker mounts them."""
+        """Return the variable, else the file of that name in LUMINET_SECRETS_DIR, as Docker mounts them."""
         value = self.text(name, "")
         if value:
             return value
@@ -161,7 +161,7 @@ class SettingsReader:
 
 
 def _url_problem(value: str, schemes: tuple[str, ...]) -> str | None:
-    """What is wrong with a URL, in words that never repeat its password."""
+    """Return what is wrong with a URL, without its password, or None."""
     try:
         parts = urlsplit(value)
         host, scheme, _ = parts.hostname, parts.scheme, parts.port

@@ -1,4 +1,4 @@
-"""Static files with hashed names, inside JavaScript imports too: otherwise an imported module would load twice."""
+"""Static files with hashed names, also in JavaScript imports: otherwise an imported module would load twice."""
 
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 

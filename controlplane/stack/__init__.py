@@ -1,1 +1,1 @@
-"""The embedded stack behind `make up`: real PostgreSQL, Redis, web, worker and beat under one supervisor."""
+"""The embedded stack of `make up`: PostgreSQL, Redis, web, worker and beat under one supervisor. Start at up.py."""

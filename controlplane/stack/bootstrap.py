@@ -1,6 +1,7 @@
-"""Makes `.venv` and installs into it: `python3 -I controlplane/stack/bootstrap.py control dev`.
+"""Create `.venv` and install into it: `python3 -I controlplane/stack/bootstrap.py control dev`.
 
-Runs on whatever Python a machine has before anything is installed, so: standard library only, and nothing of ours.
+Runs on any Python that the machine has, before anything is installed. So it uses only the standard library, and no
+other module of Luminet.
 """
 
 import sys
@@ -40,7 +41,7 @@ LAST_LINES = 15
 
 @dataclass(frozen=True)
 class Group:
-    """What one target needs: its extras, and about how much that is (measured, Linux x86-64, Python 3.11)."""
+    """The extras that a make target needs, with their approximate size (measured, Linux x86-64, Python 3.11)."""
 
     what: str
     extras: tuple[str, ...]
@@ -49,7 +50,7 @@ class Group:
     disk_mb: int
 
 
-# torch as built for CUDA, which is what pip's index offers on most Linux machines.
+# torch built for CUDA, which is what pip's index offers on most Linux machines.
 CUDA = Group("the engine's packages, torch as built for CUDA", ("engine",), 32, 1390, 2970)
 GROUPS = {
     "control": Group("the control plane, PostgreSQL and Redis", ("control", "embedded", "agent"), 69, 66, 230),
@@ -60,7 +61,7 @@ GROUPS = {
 
 
 class BootstrapError(Exception):
-    """One sentence for the person at the terminal."""
+    """A problem of the installation, in one sentence for the person at the terminal."""
 
 
 def main(names: Sequence[str]) -> int:
@@ -76,14 +77,14 @@ def main(names: Sequence[str]) -> int:
 
 
 def ensure(names: list[str]) -> None:
-    """Install what is missing of these groups; in milliseconds when nothing is."""
+    """Install the missing groups; takes milliseconds when none is missing."""
     if all(is_installed(name) for name in names) and _venv_works():
         return
     with only_one_installer(VENV):
         if not _venv_works():
             _make_venv()
         _forget_half_installed()
-        # Asked again: a new environment holds nothing, and whoever we waited for may have installed something.
+        # Check again: a new environment is empty, and another installer may have finished while we waited.
         missing = [name for name in names if not is_installed(name)]
         if missing:
             groups = [_chosen_by_pip(name) for name in missing]
@@ -98,7 +99,7 @@ def is_installed(name: str) -> bool:
 
 
 def fingerprint() -> str:
-    """Changes exactly when something else would be installed; the settings of tools in pyproject.toml do not count."""
+    """Return a hash of what would be installed; the settings of tools in pyproject.toml do not count."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     relevant = json.dumps([project["build-system"], project["project"]], sort_keys=True)
     pins = (CHECKOUT / "constraints.txt").read_text(encoding="utf-8")
@@ -106,7 +107,7 @@ def fingerprint() -> str:
 
 
 def space_problem(groups: Sequence[Group], *, folder: Path, free_mb: float) -> str | None:
-    """Whether these groups fit on the disk. What is downloaded lies beside what is installed for a while."""
+    """Return why the groups do not fit on the disk, or None. Downloads and installed files need space together."""
     needed = sum(group.disk_mb + group.download_mb for group in groups)
     if free_mb >= needed:
         return None
@@ -124,19 +125,19 @@ def _stamps() -> dict[str, str]:
 
 
 def _chosen_by_pip(name: str) -> Group:
-    """The group, or its CUDA form where pip would take that: asked first, because it is three times as large."""
+    """Return the group, or its CUDA form if pip would install that: checked first, as it is three times as large."""
     if name == "engine" and takes_cuda(_pip_install(["engine"])):
         return CUDA
     return GROUPS[name]
 
 
 def takes_cuda(install: Sequence[str]) -> bool:
-    """Whether this installation would bring torch as built for CUDA."""
+    """Return whether this installation would include torch built for CUDA."""
     return any(package["name"].startswith("nvidia-") for package in planned(install))
 
 
 def planned(install: Sequence[str]) -> list[dict[str, str]]:
-    """Name and version of each package that this command of pip would install."""
+    """Return the metadata of each package that this pip command would install."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         asked = run_quietly([*install, "--quiet", "--dry-run", "--report", str(report)])
@@ -146,7 +147,7 @@ def planned(install: Sequence[str]) -> list[dict[str, str]]:
 
 
 def announce(groups: Sequence[Group], folder: Path, shown: str) -> None:
-    """Say what will be downloaded and whether there is room for it, before anything is."""
+    """Announce the download's size and raise BootstrapError if there is no space for it."""
     free_mb = shutil.disk_usage(folder).free / 1e6
     for group in groups:
         say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk")
@@ -164,7 +165,7 @@ def _venv_works() -> bool:
 
 
 def _make_venv() -> None:
-    """A virtual environment, also where the distribution split `ensurepip` out of Python (Debian's python3-venv)."""
+    """Create the virtual environment, even where the distribution ships no `ensurepip` (Debian's python3-venv)."""
     if any(entry.name != LOCK_NAME for entry in VENV.iterdir()):
         say(f"{_short(VENV)} does not work with this Python any more; making it again")
     say(f"making {_short(VENV)} with Python {sys.version_info.major}.{sys.version_info.minor}")
@@ -181,7 +182,7 @@ def _make_venv() -> None:
 
 
 def empty(folder: Path) -> None:
-    """All of an environment but the lock, which we hold: a new file in its place would be another lock."""
+    """Delete everything in the environment except the lock, which we hold: a new file would be a different lock."""
     for entry in folder.iterdir():
         if entry.name != LOCK_NAME:
             remove(entry)
@@ -192,7 +193,7 @@ def remove(entry: Path) -> None:
 
 
 def _install(groups: list[Group]) -> None:
-    """All of them in one run of pip, which is faster than one after the other."""
+    """Install all groups in one run of pip, which is faster than one run for each."""
     started = time.monotonic()
     UNFINISHED.touch()
     command = [*_pip_install([extra for group in groups for extra in group.extras]), "--progress-bar", "off"]
@@ -206,7 +207,7 @@ def _pip_install(extras: Sequence[str]) -> list[str]:
 
 
 def show_progress(command: list[str], *, packages: int) -> None:
-    """Run pip and say how far it is: on a terminal one line that moves, elsewhere a line every few seconds."""
+    """Run pip and show its progress: one moving line on a terminal, else a line every few seconds."""
     lines: list[str] = []
     collected, last_said = 0, time.monotonic()
     pipe = subprocess.PIPE
@@ -252,7 +253,7 @@ def _why_pip_failed(lines: list[str]) -> str:
 
 
 def _forget_half_installed() -> None:
-    """After an installation that was killed: what pip had begun to record but not finished would count as installed."""
+    """Delete records that a killed installation left unfinished, because pip would count them as installed."""
     if not UNFINISHED.exists():
         return
     for record in VENV.glob("lib/python*/site-packages/*.dist-info"):
@@ -268,7 +269,7 @@ def _write_stamps(stamps: dict[str, str]) -> None:
 
 @contextmanager
 def only_one_installer(folder: Path) -> Iterator[None]:
-    """`make up` and `make test` in two terminals must not install into one environment at once."""
+    """Lock the environment, so that `make up` and `make test` in two terminals do not install into it at once."""
     try:
         folder.mkdir(exist_ok=True)
         lock = (folder / LOCK_NAME).open("a")

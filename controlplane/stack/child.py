@@ -1,4 +1,4 @@
-"""One process of the stack: started, watched, its lines prefixed and kept, started again when it dies."""
+"""One process of the stack: start it, watch it, log its output, restart it when it dies."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ COULD_NOT_START = 127
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What to run and how to know that it does."""
+    """A process to run, and the check that shows whether it works."""
 
     name: str
     command: tuple[str, ...]
@@ -35,9 +35,9 @@ class Service:
     env: Mapping[str, str] = field(default_factory=dict)
     port: int | None = None
     needs: tuple[str, ...] = ()
-    is_job: bool = False  # ends by itself; ready when it ended well
-    is_quiet: bool = False  # its lines go to its log file alone
-    is_awaited: bool = True  # whether the stack is ready only after it
+    is_job: bool = False  # it ends by itself; ready when it ended with success
+    is_quiet: bool = False  # its output goes only to its log file
+    is_awaited: bool = True  # whether the stack waits for it before it is ready
     stop_signal: int = signal.SIGTERM
     identity: Mapping[str, Any] = field(default_factory=dict)
     cwd: Path | None = None
@@ -45,7 +45,7 @@ class Service:
 
 
 def backoff_seconds(failures: int) -> float:
-    """How long to wait before the next start: at once after the first death, then doubling up to half a minute."""
+    """Return the delay before the next start: none after the first failure, then doubling up to half a minute."""
     return 0.0 if failures <= 1 else min(30.0, 0.5 * 2 ** (failures - 2))
 
 
@@ -93,7 +93,7 @@ class Child:
                 await asyncio.wait_for(self._stop_asked.wait(), wait)
 
     async def wait_ready(self) -> None:
-        """Return once the process does its work, or raise ChildFailed with the reason and where its log is."""
+        """Return once the process works, or raise ChildFailed with the reason and the path of its log."""
         try:
             await asyncio.wait_for(self.ready.wait(), self.service.start_seconds)
         except TimeoutError:
@@ -114,15 +114,15 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        """To the whole group: what a child started ends with it, also when the child itself has ended already."""
+        """Send the signal to the whole process group, so that descendants end, even if the child has already ended."""
         if self.process:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, number)
 
     async def _run_once(self) -> int:
-        """Start the process and see it to its end: its exit status."""
+        """Start the process, wait for its end and return its exit status."""
         self._become("starting")
-        # A pipe of our own: asyncio's would count a process as running for as long as a grandchild holds its output.
+        # Our own pipe: asyncio's would count a process as running as long as a grandchild has its output open.
         reading, writing = os.pipe()
         try:
             self.process = await self._spawn(writing)
@@ -137,7 +137,7 @@ class Child:
             helpers.append(asyncio.create_task(self._watch()))
         try:
             if self._stopping:
-                self._signal(self.service.stop_signal)  # stop() came while there was nothing to signal yet
+                self._signal(self.service.stop_signal)  # stop() was called before there was a process to signal
             self._changed()
             code = await self.process.wait()
             self._signal(signal.SIGKILL)
@@ -159,12 +159,12 @@ class Child:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops everything in order
+            start_new_session=True,  # Ctrl-C reaches only the supervisor, which then stops everything in order
             **service.identity,
         )
 
     async def _pump(self, reading: int) -> None:
-        """Every line to the terminal and the log, until nobody can write any more."""
+        """Copy every line to the terminal and the log until all writers have closed the pipe."""
         lines = asyncio.StreamReader(limit=LONGEST_LINE)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(reading, "rb")
@@ -185,7 +185,7 @@ class Child:
             self._say(self.service.name, line)
 
     async def _watch(self) -> None:
-        """Ask the health check often until it answers, then now and then for as long as the process lives."""
+        """Poll the health check often until it passes, then occasionally while the process lives."""
         while self.service.check:
             problem = await asyncio.to_thread(_problem_of, self.service.check)
             if self._stopping:
@@ -205,7 +205,7 @@ class Child:
         self.ready.set()
 
     def _give_up(self) -> None:
-        """It has never once worked: say why, instead of trying for ever."""
+        """Report the service as failed instead of restarting it for ever: it has never worked."""
         self._become("failed")
         self.ready.set()
 
@@ -230,11 +230,11 @@ async def _next_line(lines: asyncio.StreamReader) -> bytes:
         try:
             return await lines.readline()
         except ValueError:
-            continue  # a line beyond the limit is dropped, the stream goes on
+            continue  # drop a line beyond the limit and continue
 
 
 def _problem_of(check: Callable[[], None]) -> Exception | None:
-    """Whatever a check raises means "not ready": a broken answer is no better than none."""
+    """Return what the check raised, or None. Any exception means "not ready": a broken answer counts as none."""
     try:
         check()
     except Exception as error:
@@ -247,6 +247,6 @@ def _open_log(file: Path) -> logging.Handler:
         handler = logging.handlers.RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
         file.chmod(0o600)
     except OSError:
-        return logging.NullHandler()  # no room or no right to write: the process matters more than its log
+        return logging.NullHandler()  # the disk is full or read-only: the process matters more than its log
     handler.handleError = lambda record: None  # type: ignore[method-assign]
     return handler

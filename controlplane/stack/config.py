@@ -1,4 +1,4 @@
-"""The stack's own settings and where it keeps things. Every path of the embedded stack is named here."""
+"""The stack's own settings and paths. Every path of the embedded stack is named here."""
 
 import hashlib
 import os
@@ -16,13 +16,13 @@ from engine_agent.backends.registry import USUAL, backend_names
 PRIVATE_PLACES = Path("/var/lib/luminet")
 AGENTS = ("agent-1", "agent-2")
 GATEWAY = "gateway-1"
-NEEDED_BYTES = 300_000_000  # free, for a stack to start
-STATUS_ABOVE = 100  # an agent's sidecar tells how it is at its engine's port and so much
+NEEDED_BYTES = 300_000_000  # free disk space that a stack needs to start
+STATUS_ABOVE = 100  # a sidecar serves its status at its engine's port plus this
 
 
 @dataclass(frozen=True, slots=True)
 class AgentPlaces:
-    """Where an agent of the demo lives: its sidecar's home, its engine's state, and their ports on loopback."""
+    """The paths of a demo agent (its sidecar's home, its engine's state) and its ports on loopback."""
 
     name: str
     home: Path
@@ -53,10 +53,10 @@ class StackConfig:
     database_url: str | None
     redis_url: str | None
     installs_engine: bool
-    engine_port: int | None  # of the first agent's engine, the others follow; None: no agents and no gateway
+    engine_port: int | None  # the first agent's engine, the others follow; None: no agents and no gateway
     gateway_port: int
     runs_demo_traffic: bool = True
-    backends: tuple[str, ...] = (USUAL, USUAL)  # of each agent
+    backends: tuple[str, ...] = (USUAL, USUAL)  # one for each agent
 
     @property
     def secrets(self) -> Path:
@@ -72,7 +72,7 @@ class StackConfig:
 
     @property
     def agents(self) -> tuple[AgentPlaces, ...]:
-        """The demo's agents. An engine's state is where `luminet engine` alone would have it."""
+        """Return the demo's agents. An engine's state is where a standalone `luminet engine` would have it."""
         if self.engine_port is None:
             return ()
         return tuple(
@@ -114,7 +114,7 @@ class StackConfig:
 
     @property
     def private_place(self) -> Path:
-        """Where an unprivileged PostgreSQL can work when this home lies below a folder only root may enter."""
+        """Return the directory for an unprivileged PostgreSQL that cannot enter the home's parent directories."""
         return PRIVATE_PLACES / hashlib.sha256(str(self.home).encode()).hexdigest()[:12]
 
 
@@ -143,7 +143,7 @@ def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
 
 
 def _backends(reader: SettingsReader, name: str) -> tuple[str, ...]:
-    """One for each agent."""
+    """Return the backend of each agent."""
     usual = (USUAL,) * len(AGENTS)
     found = reader.words(name, usual)
     if found == usual or (len(found) == len(AGENTS) and set(found) <= set(backend_names())):
@@ -161,7 +161,7 @@ def _optional_url(
 
 @dataclass(frozen=True, slots=True)
 class Unprivileged:
-    """Whom PostgreSQL runs as when we are root, which it refuses."""
+    """The user that PostgreSQL runs as when we are root, which it refuses."""
 
     uid: int
     gid: int
@@ -175,13 +175,13 @@ def unprivileged_owner() -> Unprivileged | None:
 
 
 def is_reachable_by_others(path: Path) -> bool:
-    """Whether a process of another user can enter every folder on the way to `path`."""
+    """Return whether another user's process can enter every directory on the path."""
     folders = (parent for parent in path.absolute().parents if parent.exists())
     return all(stat.S_IMODE(folder.stat().st_mode) & stat.S_IXOTH for folder in folders)
 
 
-# All that ever lies in a home. What else is there is not ours: it is never deleted, and a folder that held other
-# things before us does not become a home.
+# Everything that can be in a home. Other files are not ours: they are never deleted, and a directory that already
+# contained other files does not become a home.
 OURS = (
     "postgres", "secrets", "logs", "run", "static", "bench", "pictures", "quality", "native", "demo.json", "gateway",
     "audit",
@@ -189,7 +189,7 @@ OURS = (
 
 
 def folders_make(config: StackConfig) -> None:
-    """The home and its folders, closed to others. As root it lets others pass, so that PostgreSQL finds its own."""
+    """Create the home, closed to others. As root, others may pass through, so that PostgreSQL gets to its data."""
     config.home.mkdir(parents=True, exist_ok=True)
     strangers = sorted(entry.name for entry in config.home.iterdir() if not is_ours(entry))
     if strangers and not config.run.exists():

@@ -1,4 +1,4 @@
-"""The secrets an installation lives on: made once, kept in one folder with mode 0600, never printed by accident."""
+"""The secrets of an installation: created once, stored in one directory with mode 0600, never printed by accident."""
 
 import base64
 import secrets
@@ -17,37 +17,37 @@ def random_text() -> str:
 
 
 def random_join_token() -> str:
-    """For the agents that are started beside the control plane: they know it before anybody could create one."""
-    from tenants.crypto import secret_text  # loads Django's settings, which nothing else here wants
+    """Return a join token for agents that start together with the control plane, before anyone could create one."""
+    from tenants.crypto import secret_text  # it loads Django's settings, which nothing else here needs
 
     return secret_text("ljt")
 
 
-# What production must bring along itself (the names of its environment variables without the prefix, in lower case).
+# Secrets that production must supply (their environment variables without the prefix, in lower case).
 APPLICATION_SECRETS: dict[str, Callable[[], str]] = {
     "secret_key": random_text,
     "master_key": random_key,
     "signing_key": random_key,
     "pepper": random_key,
 }
-# What only the embedded PostgreSQL and Redis need.
+# Secrets of the embedded PostgreSQL and Redis only.
 STACK_SECRETS: dict[str, Callable[[], str]] = {
     "postgres_superuser_password": random_text,
     "postgres_owner_password": random_text,
     "postgres_password": random_text,
     "redis_password": random_text,
 }
-# Of the compose file: the superuser's, the tables' owner's and the application's.
+# Variables of the compose file: the passwords of superuser, table owner and application.
 DATABASE_PASSWORDS = ("POSTGRES_PASSWORD", "POSTGRES_OWNER_PASSWORD", "POSTGRES_APP_PASSWORD")
 
 
 def credentials_ensure(folder: Path) -> dict[str, str]:
-    """All secrets of this installation; what is missing is made."""
+    """Return all secrets of this installation and create the missing ones."""
     return {name: _ensure(folder / name, make) for name, make in {**APPLICATION_SECRETS, **STACK_SECRETS}.items()}
 
 
 def environment_lines() -> str:
-    """A fresh set for production, as lines for an `.env` file."""
+    """Return a new set of secrets for production, as lines of an `.env` file."""
     lines = [f"LUMINET_{name.upper()}={make()}" for name, make in APPLICATION_SECRETS.items()]
     lines += [f"LUMINET_JOIN_TOKEN={random_join_token()}"]
     lines += [f"{name}={secrets.token_hex(24)}" for name in DATABASE_PASSWORDS]

@@ -1,4 +1,4 @@
-"""The demo as the embedded stack has it."""
+"""Describes the demo's files and members in the embedded stack."""
 
 from controlplane.demo.home import DemoHome, Joiner
 from controlplane.stack.config import GATEWAY, StackConfig, join_token_file

@@ -1,4 +1,4 @@
-"""What `luminet stack …` does: each door reads its settings, calls one thing, and answers with an exit status."""
+"""The commands `luminet stack …`: each reads the settings, calls one function and returns an exit status."""
 
 import contextlib
 import json
@@ -54,7 +54,7 @@ def status(*, as_json: bool) -> int:
 
 
 def environment_of_running_stack() -> dict[str, str]:
-    """What the parts of the stack that runs from here were started with; nothing when none does."""
+    """Return the environment that the running stack's parts were started with; empty if no stack runs from here."""
     config = _config()
     if holder(config.lock_file) is None:
         return {}
@@ -63,7 +63,7 @@ def environment_of_running_stack() -> dict[str, str]:
 
 
 def table(rows: list[dict[str, Any]], *, now: datetime) -> list[str]:
-    """The rows for people: how long in that state instead of since when."""
+    """Return the rows as a table for people, with the time in each state instead of its start."""
     lines = [f"{'PART':<16} {'STATE':<11} {'FOR':>9} {'PID':>8} {'PORT':>6}"]
     for row in rows:
         age = _duration(int((now - datetime.fromisoformat(row["since"])).total_seconds()))
@@ -91,7 +91,7 @@ def down() -> int:
 
 
 def clean(*, asks: bool) -> int:
-    """Delete what is ours in the home, and the private place. The data is gone then, so it says what and asks."""
+    """Delete our files in the home and the private place. Confirm first, because the data is lost."""
     config = _config()
     places = [place for place in (config.home, config.private_place) if place.exists()]
     if not places or not any(_deletable(config)):
@@ -107,7 +107,7 @@ def clean(*, asks: bool) -> int:
         remove(entry)
     for folder in (config.home, config.private_place.parent):
         with contextlib.suppress(OSError):
-            folder.rmdir()  # only when nothing else is left in it
+            folder.rmdir()  # fails if other files are left in it
     print(f"Deleted {named}.")
     return 0
 

@@ -1,6 +1,6 @@
-"""Somebody else's software, in a virtualenv of its own that is made when somebody first asks for it.
+"""A separate virtualenv for third-party software, created when it is first needed.
 
-Apart from ours, because its dependencies are pinned otherwise. A file of pins lists all that goes in.
+Separate because its dependencies are pinned differently from ours. A file of pins lists every package in it.
 """
 
 import hashlib
@@ -20,40 +20,38 @@ from engine_agent.contracts.files import write_private
 STAMP_NAME = "luminet-installed"
 PIP = (sys.executable, "-m", "pip")
 INSTALL = ("install", "--no-input", "--disable-pip-version-check")
-NO_REASON = "for help visit"  # what pip adds below the reason
+NO_REASON = "for help visit"  # a line that pip adds below the reason
 Lines = Callable[[Iterable[Mapping[str, str]]], list[str]]
-Step = tuple[Sequence[str], int]  # what pip is asked, and about how many packages that is
+Step = tuple[Sequence[str], int]  # arguments of pip, and about how many packages it installs
 
 
 class Unavailable(Exception):
-    """Why it is not to be had here, in one line."""
+    """The software is not available on this machine. The message says why in one line."""
 
 
 @dataclass(slots=True)
 class Environment(ABC):
     folder: Path
     pins: Path
-    name: str  # and version
-    proof: str  # whether it loads at all: a line of Python
+    name: str  # with its version
+    proof: str  # a line of Python that fails if the software does not load
     pip: Sequence[str] = PIP
     _problem: str | None = None
 
     @abstractmethod
     def _steps(self, install: Sequence[str]) -> Sequence[Step]:
-        """What is installed, one after the other."""
+        """Return the pip steps of the installation, in order."""
 
     @abstractmethod
     def _size(self) -> Group:
-        """What that comes to. Asked once the virtualenv is there, and empty. Raises BootstrapError."""
+        """Return the installation's size. Called with an empty virtualenv in place. Raises BootstrapError."""
 
     def _platform_problem(self) -> str | None:
-        """Why it cannot be installed on this machine, if that is known."""
+        """Return why this machine cannot install it, or None if no reason is known."""
         return None
 
     def ready_python(self) -> Path:
-        """The Python that has it, which is installed first where it is not. Raises Unavailable; what failed is not
-        tried again by this object.
-        """
+        """Return the Python with the software, installed if needed. Raises Unavailable; a failure is not retried."""
         if self.is_installed():
             return self.python
         if self._problem is None:
@@ -67,7 +65,7 @@ class Environment(ABC):
         return self.folder / "bin" / "python"
 
     def is_installed(self) -> bool:
-        """The stamp is written last: an installation that was interrupted has none, and starts from nothing."""
+        """Return whether the installation is complete. Its stamp is written last: without it, start over."""
         try:
             stamped = (self.folder / STAMP_NAME).read_text(encoding="utf-8")
         except OSError:
@@ -76,24 +74,24 @@ class Environment(ABC):
         return works and stamped == self._fingerprint()
 
     def _fingerprint(self) -> str:
-        """Changes when something else would be installed, or into another Python."""
+        """Return a hash that changes when other packages, or another Python, would be installed."""
         return hashlib.sha256(f"{sys.version_info[:2]}".encode() + self.pins.read_bytes()).hexdigest()
 
     def _install_problem(self) -> str | None:
-        """Install; None when it worked. What there is to say goes to stderr: standard output is of whoever asks."""
+        """Install, and return the problem or None. Messages go to stderr: standard output belongs to the caller."""
         with redirect_stdout(sys.stderr):
             try:
                 with bootstrap.only_one_installer(self.folder):
-                    if not self.is_installed():  # whoever we waited for may have installed it
+                    if not self.is_installed():  # another process may have installed it while we waited
                         self._install_or_leave_nothing()
             except BootstrapError as error:
-                if "\n" in str(error):  # the one line is whoever's who asks
+                if "\n" in str(error):  # only the one line is for the caller
                     say(str(error))
                 return in_one_line(str(error))
         return None
 
     def _install_or_leave_nothing(self) -> None:
-        """What failed is no environment: nobody is to take it for one, and it may be large."""
+        """Install, and empty the directory if that fails: half an environment is useless and may be large."""
         try:
             self._install()
         except BootstrapError:
@@ -113,13 +111,13 @@ class Environment(ABC):
         say(f"installed {self.name} in {time.monotonic() - began:.0f} s")
 
     def _make_venv(self) -> None:
-        """Without a pip of its own: ours installs into it, also where the distribution split off `ensurepip`."""
+        """Create the virtualenv without pip: ours installs into it, even if the distribution has no `ensurepip`."""
         made = run_quietly([sys.executable, "-m", "venv", "--without-pip", str(self.folder)])
         if made.returncode != 0:
             raise BootstrapError(f"cannot make {self.folder.name}: {in_one_line(made.stderr or made.stdout)}")
 
     def _prove(self) -> None:
-        """It may install and then not load, as on a processor it was not built for; the stamp must not hide that."""
+        """Raise BootstrapError if the software does not load, as on an unsupported processor."""
         tried = run_quietly([str(self.python), "-I", "-c", self.proof])
         if tried.returncode != 0:
             why = in_one_line(tried.stderr) or f"Python ended with status {tried.returncode}"
@@ -127,14 +125,14 @@ class Environment(ABC):
 
 
 def in_one_line(told: str) -> str:
-    """What a table has room for: the last error that was named, otherwise the last line."""
+    """Return pip's output in one line for a table: the last error in it, else the last line."""
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(ERROR|\w*Error|\w*NotFound)\b", line) and NO_REASON not in line]
     return (errors or lines or [""])[-1]
 
 
 def pinned(installed: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
-    """Names as every index spells them, in their order, with versions that are not of one build alone."""
+    """Return sorted normalised names with versions, without the local part that names a build."""
     return sorted((re.sub(r"[-_.]+", "-", one["name"]).lower(), one["version"].split("+")[0]) for one in installed)
 
 
@@ -143,7 +141,7 @@ def pinned_lines(installed: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def pins_write(wanted: Sequence[str], pins: Path, header: str, lines_of: Lines = pinned_lines) -> int:
-    """Write the constraints of an environment again; downloads little but metadata. Returns an exit status."""
+    """Resolve and rewrite an environment's constraints; downloads little but metadata. Return an exit status."""
     try:
         packages = bootstrap.planned([*PIP, *INSTALL, "--ignore-installed", *wanted])
     except BootstrapError as error:

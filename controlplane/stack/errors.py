@@ -1,10 +1,10 @@
-"""What stops the stack, in one sentence that says what to do next."""
+"""Errors that stop the stack, each one sentence that says what to do next."""
 
 
 class StackError(Exception):
-    """Shown to people as it is; ends `make up` with status 1."""
+    """The message is printed as it is, and `make up` ends with status 1."""
 
-    is_puzzling = False  # it says what happened, not why: the doctor may know
+    is_puzzling = False  # True: the message says what happened, not why; the doctor may know
 
 
 class PortTaken(StackError):

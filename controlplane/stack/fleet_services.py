@@ -1,7 +1,8 @@
-"""The demo's fleet as services: two agents, each a sidecar and its engine, and the gateway. Describes, starts nothing.
+"""The demo's fleet as services: two agents, each a sidecar and an engine, and the gateway. Starts nothing.
 
-Nobody waits for any of them: the engines' packages may be on their way still. Sidecars and gateway need no packages of
-their own, so they join at once. An engine starts after its sidecar, which writes the secret it believes the gateway by.
+The stack does not wait for them: the engines' packages may still be installing. Sidecars and gateway need no more
+packages, so they join at once. An engine starts after its sidecar, which writes the secret that lets the engine trust
+the gateway.
 """
 
 import sys
@@ -23,7 +24,7 @@ GATEWAY_DRAIN_SECONDS = 1.5
 
 
 def runs_fleet(config: StackConfig) -> bool:
-    """Whether there are engines to serve, or will be once their packages are installed."""
+    """Return whether there are engines to serve, or will be once their packages are installed."""
     return config.engine_port is not None and (config.installs_engine or is_installed("engine"))
 
 
@@ -37,7 +38,7 @@ def fleet_services(config: StackConfig, *, web: str, engines_after: tuple[str, .
 
 
 def engine_packages_service(bootstrap: Path) -> Service:
-    """The engine's packages are large; they install while everything else already works."""
+    """Return the job that installs the engines' packages; they are large, so everything else starts meanwhile."""
     return Service(
         name="engine-packages",
         command=("nice", "-n", "10", sys.executable, "-I", str(bootstrap), "engine"),
@@ -63,7 +64,7 @@ def sidecar_service(places: AgentPlaces, *, web: str) -> Service:
 
 
 def engine_service(places: AgentPlaces, *, after: tuple[str, ...]) -> Service:
-    """The engine with the demo model. It believes whoever signs with the secret that its sidecar wrote beside it."""
+    """Return an engine with the demo model. It trusts requests signed with the secret that its sidecar wrote."""
     model = ("--model", str(DEMO_MODEL), "--name", DEMO_MODEL_NAME, "--port", str(places.port))
     fleet = ("--agent-id", places.name, "--identity-secret-file", str(places.state / "identity-secret"))
     own = () if places.backend == USUAL else ("--backend", places.backend, *backend_entry(places.backend).demo_options)
@@ -79,7 +80,7 @@ def engine_service(places: AgentPlaces, *, after: tuple[str, ...]) -> Service:
 
 
 def gateway_service(config: StackConfig, *, web: str) -> Service:
-    """It ends before the supervisor loses patience, so that clients are told why their answers ended."""
+    """Return the gateway. It drains before the supervisor kills it, so that clients learn why their answers ended."""
     drain = ("--drain-seconds", str(GATEWAY_DRAIN_SECONDS))
     return Service(
         name="gateway",
@@ -93,7 +94,7 @@ def gateway_service(config: StackConfig, *, web: str) -> Service:
 
 
 def demo_traffic_service(config: StackConfig, *, environment: Mapping[str, str], redis_url: str) -> Service:
-    """It waits for the gateway and its engines by itself."""
+    """Return the demo's traffic, which itself waits for the gateway and its engines."""
     return Service(
         name="demo-traffic",
         command=("nice", "-n", "5", *luminet("run", "demo-traffic")),

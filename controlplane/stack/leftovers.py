@@ -1,4 +1,4 @@
-"""One stack at a time from one home; what a killed one left running is recognised and ended before the next starts."""
+"""Allow one stack for each home, and end the processes that a killed stack left before the next one starts."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ CLOCK_STEP_SECONDS = 60
 
 @contextlib.contextmanager
 def sole_stack(lock_file: Path) -> Iterator[None]:
-    """Hold the home's lock. The kernel lets go of it when we die, however we die, so it is never stale."""
+    """Hold the home's lock. The kernel releases it when we die, however we die, so it is never stale."""
     with lock_file.open("a+") as lock:
         if not _take_patiently(lock):
             raise AlreadyRunning(_holder(lock))
@@ -34,17 +34,17 @@ def sole_stack(lock_file: Path) -> Iterator[None]:
 
 
 def holder(lock_file: Path) -> int | None:
-    """The process that runs this home's stack now, if any does."""
+    """Return the process that runs this home's stack, or None."""
     if not lock_file.exists():
         return None
     with lock_file.open("a+") as lock:
-        if _take(lock, fcntl.LOCK_SH):  # shared: those who only ask do not look like one who runs
+        if _take(lock, fcntl.LOCK_SH):  # shared, so that status queries do not look like a running stack
             return None
         return _holder(lock)
 
 
 def end_leftovers(status_file: Path) -> list[str]:
-    """End processes of an earlier stack that was killed; their names."""
+    """End the processes of an earlier stack that was killed. Return their names."""
     found = {str(row["name"]): process_of(row) for row in read_status(status_file)}
     ours = {name: process for name, process in found.items() if process is not None}
     families = [member for process in ours.values() for member in _family(process)]
@@ -66,7 +66,7 @@ def _family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs. An orphan that has ended stays listed as a zombie where process 1 does not collect its dead."""
+    """Return whether the process runs. An ended orphan stays as a zombie if process 1 does not reap it."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -91,7 +91,7 @@ def read_status(status_file: Path) -> list[dict[str, Any]]:
 
 
 def birth_of(pid: int | None) -> float | None:
-    """When a process began: with its number, this tells it from every other, also after the number is used again."""
+    """Return the process's start time, which with its id identifies it, even after the id is reused."""
     try:
         return psutil.Process(pid).create_time() if pid else None
     except psutil.NoSuchProcess:
@@ -99,18 +99,18 @@ def birth_of(pid: int | None) -> float | None:
 
 
 def process_of(row: dict[str, Any]) -> psutil.Process | None:
-    """The process that a row of the status is about, while it runs."""
+    """Return the running process that a status row describes, or None."""
     pid = row.get("pid")
     born = birth_of(pid) if isinstance(pid, int) else None
     recorded = row.get("born")
     if born is None or not isinstance(recorded, (int, float)):
         return None
-    # Births are told by the wall clock, which may have been set meanwhile; a number comes round again only much later.
+    # Start times come from the wall clock, which may have been set; an id is reused only much later.
     return psutil.Process(pid) if abs(born - recorded) < CLOCK_STEP_SECONDS else None
 
 
 def _take_patiently(lock: IO[str]) -> bool:
-    """Somebody who asks for the status holds the lock for an instant; that is no reason to give up."""
+    """Retry for a moment: a status query holds the lock for an instant."""
     for _ in range(PATIENT_TRIES):
         if _take(lock, fcntl.LOCK_EX):
             return True

@@ -1,4 +1,4 @@
-"""`make lock`: resolves every extra together and pins the result in constraints.txt, naming no index and no build."""
+"""`make lock`: resolve every extra together and pin the result in constraints.txt, without index or build."""
 
 import re
 import subprocess
@@ -10,12 +10,12 @@ from controlplane.settings.env import CHECKOUT
 EXTRAS = ("control", "embedded", "engine", "vllm", "dev", "bench")
 QUIET = ("--strip-extras", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links")
 INSTALLERS = ("pip", "setuptools", "wheel")
-# torch pins these itself, exactly, and differently for each of its builds: a pin of ours would fit one of them only.
+# torch pins these itself, exactly and differently in each build: our pin would fit one of them only.
 OF_TORCHS_BUILD = ("nvidia-", "cuda-", "nccl", "triton", "torch-c-")
 
 
 def pins(compiled: str) -> list[str]:
-    """Only `name==version` lines that hold everywhere: no comments, no installers, nothing of one build of torch."""
+    """Return the `name==version` lines valid everywhere: no comments, installers or packages of one torch build."""
     lines = (line.strip() for line in compiled.splitlines())
     found = (re.sub(r"\+.*$", "", line) for line in lines if re.match(r"[a-z0-9]", line))
     return [line for line in found if line.split("==")[0] not in INSTALLERS and not line.startswith(OF_TORCHS_BUILD)]
@@ -24,7 +24,7 @@ def pins(compiled: str) -> list[str]:
 def main() -> int:
     target = CHECKOUT / "constraints.txt"
     raw = Path(sys.prefix) / "luminet-lock.txt"
-    raw.write_text(target.read_text(encoding="utf-8"), encoding="utf-8")  # pip-compile keeps what still fits
+    raw.write_text(target.read_text(encoding="utf-8"), encoding="utf-8")  # pip-compile keeps the pins that still fit
     extras = [part for extra in EXTRAS for part in ("--extra", extra)]
     command = [sys.executable, "-m", "piptools", "compile", *QUIET, "--no-emit-trusted-host", *extras]
     print("luminet: resolving every extra together; this takes a minute or two", flush=True)

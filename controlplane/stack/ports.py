@@ -1,4 +1,4 @@
-"""Which port a part listens on, and whether somebody else already does."""
+"""The ports of the stack's parts, and whether they are free."""
 
 import socket
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ class Listener(NamedTuple):
     part: str
     host: str
     port: int
-    setting: str  # that would choose another port
+    setting: str  # the setting that chooses another port
 
 
 def listeners(config: StackConfig) -> Iterator[Listener]:
-    """Where the parts of a stack will listen, except on ports that the stack chooses when it starts."""
+    """Yield where the parts will listen, except on ports that the stack chooses when it starts."""
     yield Listener("web", config.web_host, config.web_port, "LUMINET_WEB_PORT")
     if config.agents:
         yield Listener("gateway", LOCALHOST, config.gateway_port, "LUMINET_GATEWAY_PORT")
@@ -31,9 +31,9 @@ def listeners(config: StackConfig) -> Iterator[Listener]:
 
 
 def port_problem(host: str, port: int) -> OSError | None:
-    """Why nothing can listen there now; EADDRINUSE when somebody else does."""
+    """Return why nothing can listen there, or None; EADDRINUSE if another program does."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        # As servers do: a port in TIME_WAIT after our own last run is not somebody else's.
+        # As servers do: a port in TIME_WAIT after our last run is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

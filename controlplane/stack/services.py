@@ -1,6 +1,6 @@
-"""Which services the embedded stack consists of: commands, environment, order, health. Describes, starts nothing.
+"""The services of the embedded stack: commands, environment, order and health checks. Starts nothing.
 
-Its agents and its gateway are in fleet_services.py.
+Agents and gateway are in fleet_services.py.
 """
 
 import signal
@@ -29,7 +29,7 @@ PING_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where things are reached in this run of the stack."""
+    """The addresses in this run of the stack."""
 
     web: str
     database_url: str
@@ -43,7 +43,7 @@ def luminet(*arguments: str) -> tuple[str, ...]:
 
 
 def application_environment(config: StackConfig, addresses: Addresses, environ: Mapping[str, str]) -> dict[str, str]:
-    """What web, worker, beat and one-time jobs read: the same variables as in production."""
+    """Return the environment of web, worker, beat and one-time jobs: the same variables as in production."""
     ours = {
         "LUMINET_HOME": str(config.home),
         "LUMINET_BASE_URL": addresses.web,
@@ -65,7 +65,7 @@ def application_environment(config: StackConfig, addresses: Addresses, environ: 
 
 
 def owner_environment(addresses: Addresses, environ: Mapping[str, str]) -> dict[str, str]:
-    """What only jobs that migrate, back up and restore read: the owner's login. None of its own: the caller's."""
+    """Return the owner's login for jobs that migrate, back up or restore: the embedded one, else the caller's."""
     owner = addresses.database_owner_url or environ.get(OWNER_URL)
     return {OWNER_URL: owner} if owner else {}
 
@@ -84,7 +84,7 @@ def database_url(port: int, password: str, *, login: str = ROLE, name: str = DAT
 
 
 def embedded_logins(port: int, credentials: Mapping[str, str]) -> dict[str, str]:
-    """The three logins of an embedded PostgreSQL, by the name of their address."""
+    """Return the URLs of an embedded PostgreSQL's three logins, by the fields of `Addresses`."""
     return {
         "database_url": database_url(port, credentials["postgres_password"]),
         "database_owner_url": database_url(port, credentials["postgres_owner_password"], login=OWNER),
@@ -119,7 +119,7 @@ def application_services(
     owner: Mapping[str, str],
     stores: tuple[str, ...],
 ) -> list[Service]:
-    """Prepare once, then web, worker and beat. `stores` are the embedded servers they need, if any are embedded."""
+    """Return the preparing job, then web, worker and beat. `stores`: the embedded servers that they need, if any."""
     own = loopback_address(config.web_host, config.web_port)
     worker = partial(worker_check, addresses.redis_url, worker_hostname(), timeout_seconds=PING_SECONDS)
     ready = (*stores, "prepare")

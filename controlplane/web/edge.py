@@ -1,6 +1,6 @@
-"""How the web process meets the network: the bounded connections of the data plane, with the web's settings and errors.
+"""The web's server: it limits connections like the data plane, with the web's own settings and errors.
 
-No proxy has to bring these bounds: a connection gets them before any application hears of it.
+The limits need no proxy: they apply to a connection before any application sees it.
 """
 
 import sys
@@ -19,13 +19,13 @@ from engine_agent.process.commands import open_files_raise
 
 APPLICATION: Final = "controlplane.served:application"
 GRACE_SECONDS = 3
-KEPT_SECONDS = 75  # idle connections: agents of a large fleet speak every 5 s and should not connect anew each time
-SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for the database and Redis; connections at least
+KEPT_SECONDS = 75  # idle connections: agents report every 5 s, and a large fleet should not reconnect each time
+SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for the database and Redis; the minimum of connections
 PROBLEM_TYPES: Final = {400: "malformed", 408: "too-slow", 431: "head-too-large", 503: "overloaded"}
 
 
 def web_serve(environment: Environment) -> None:
-    """Returns when a signal ends it."""
+    """Serve until a signal ends it."""
     config = web_config(environment, files=open_files_raise())
     try:
         listening = bind_tcp(environment.web_host, environment.web_port)
@@ -42,7 +42,7 @@ def web_serve(environment: Environment) -> None:
 
 
 def web_config(environment: Environment, *, files: int) -> Config:
-    """`files`: how many the process may open, of which each connection is one."""
+    """Return the server's configuration. `files`: how many the process may open; each connection is one."""
     return Config(
         APPLICATION,
         limits=ConnectionLimits(
@@ -59,7 +59,7 @@ def web_config(environment: Environment, *, files: int) -> Config:
         http=Connection,
         ws=ListeningSocket,
         ws_max_size=MOST_BYTES,
-        # Messages of 300 bytes gain nothing, and each socket would keep a few hundred kB for it.
+        # Compression gains nothing for messages of 300 bytes, and would cost each socket a few hundred kB.
         ws_per_message_deflate=False,
         lifespan="off",
         access_log=False,
@@ -73,8 +73,8 @@ def web_config(environment: Environment, *, files: int) -> Config:
 
 
 def problem_refusal(error: ApiError, request_id: str) -> Refusal:
-    """An error of the connection in the shape of the REST API's."""
-    # Not at the module's top: the supervisor of several web processes answers nobody and needs no Django.
+    """Return a refusal of the connection as a problem document, as the REST API would."""
+    # Imported late: with several web processes, the supervisor serves no request and needs no Django.
     from controlplane.api.problem_json import CONTENT_TYPE, problem, problem_bytes
     from controlplane.api.problems import MEANINGS
     from controlplane.common.metrics import http_requests

@@ -1,7 +1,7 @@
-"""How much memory the web takes where several processes share their numbers: all of them together.
+"""Memory of the web processes that share a metrics directory: the sum over all of them.
 
-Of one process prometheus-client tells that by itself, under the same name; of those that share a folder nobody does.
-Where there is no /proc, neither tells it.
+prometheus-client reports a single process under the same name, but nothing for processes that share a directory.
+Without /proc, neither reports anything.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-_FILE: Final = re.compile(r"gauge_livesum_(\d+)\.db")  # into which each process writes its own sockets
+_FILE: Final = re.compile(r"gauge_livesum_(\d+)\.db")  # each process writes its gauge of sockets here
 _PROC: Final = Path("/proc")
 
 
@@ -29,7 +29,7 @@ class WebMemory(Collector):
 
 
 def _processes(directory: Path) -> Iterator[int]:
-    """Those that have written there; some may have ended since."""
+    """Yield the ids of processes that have written to the directory; some may have ended."""
     for path in directory.iterdir():
         if found := _FILE.fullmatch(path.name):
             yield int(found[1])

@@ -1,4 +1,4 @@
-"""What happens to every HTTP request: it is timed, counted, logged once, and leaves with strict security headers."""
+"""Middleware for every HTTP request: it measures and logs each once and sets strict security headers."""
 
 import logging
 import time
@@ -35,7 +35,7 @@ GetResponse = TypeVar("GetResponse", bound=Callable[[HttpRequest], Any])
 
 
 def _around(get_response: Any, finish: Callable[[HttpRequest, HttpResponseBase, float], None]) -> Any:
-    """Run `finish` after the response is made, without a thread hop whichever kind of view made it."""
+    """Run `finish` after the response is made, without a thread switch, for synchronous and asynchronous views."""
     if iscoroutinefunction(get_response):
 
         async def asynchronous(request: HttpRequest) -> HttpResponseBase:
@@ -56,7 +56,7 @@ def _around(get_response: Any, finish: Callable[[HttpRequest, HttpResponseBase, 
 
 
 class StrongETagGZip(GZipMiddleware):
-    """Compresses what has no ETag. Compressing makes tags weak, and the API promises strong ones."""
+    """Compresses responses without an ETag. Compression weakens ETags, and the API promises strong ones."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         return response if response.has_header("ETag") else super().process_response(request, response)
@@ -91,9 +91,9 @@ def _harden(request: HttpRequest, response: HttpResponseBase, seconds: float) ->
     response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
     if is_one_time_link(request.path):
-        # The address is a secret, also for our own logs. `no-referrer` would make browsers send `Origin: null` with the
-        # form, which the protection against forged forms refuses; this one tells where from, and never which page.
+        # The address is a secret, also in our own logs. `no-referrer` would make browsers send `Origin: null` with the
+        # form, which the CSRF protection refuses; this policy sends the origin and never the path.
         response.headers["Referrer-Policy"] = "strict-origin"
     if "text/html" in response.headers.get("Content-Type", ""):
-        # Pages are made for one signed-in person; neither proxies nor the back button of the next person may keep them.
+        # A page is for one signed-in user: neither a proxy nor the next user's back button may show it.
         response.headers.setdefault("Cache-Control", "no-store")

@@ -1,7 +1,7 @@
-"""`/healthz`, `/readyz` and `/metrics`: answered before Django, so that no Host header or redirect is in their way.
+"""`/healthz`, `/readyz` and `/metrics`, answered before Django, so that no Host check or redirect interferes.
 
-healthz: this process answers. readyz: it can serve, because database, migrations and broker answer too. It also says
-how long ago the pulse (beat → broker → worker → database) came through; its silence is shown, and unreadies nothing.
+healthz: this process answers. readyz: it can serve, because database, migrations and broker work, too. readyz also
+shows the age of the last pulse (beat → broker → worker → database); a late pulse does not make the process unready.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from controlplane.live.selectors import pulse_latest
 from controlplane.settings.env import Environment
 from engine_agent.http.scraping import REFUSAL, Scrapers
 
-Scope = Any  # Django, Channels and uvicorn each have a type of their own for the same dictionaries
+Scope = Any  # Django, Channels and uvicorn have different types for the same dictionaries
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -71,7 +71,7 @@ async def _metrics(scope: Scope) -> Answer:
             f"{REFUSAL}\n".encode(),
             "text/plain",
         )
-    with contextlib.suppress(TimeoutError):  # numbers as they were are better than none
+    with contextlib.suppress(TimeoutError):  # old numbers are better than none
         async with asyncio.timeout(MEASURING_SECONDS):
             await database_sync_to_async(_bring_up_to_date, thread_sensitive=False)()
     return 200, await sync_to_async(metrics_text, thread_sensitive=False)(environment.shared_metrics_dir), CONTENT_TYPE
@@ -90,7 +90,7 @@ _ANSWERS: dict[str, Callable[[Scope], Awaitable[Answer]]] = {
 
 
 def readiness(*, now: float) -> tuple[dict[str, str], float | None]:
-    """Each thing this process cannot serve without, "ok" or what is wrong in words without secrets; the pulse's age."""
+    """Return each dependency's state ("ok" or the problem, without secrets) and the pulse's age in seconds."""
     age = None
     checks = {"database": "ok", "migrations": "ok", "broker": "ok"}
     try:
@@ -113,7 +113,7 @@ _fits = False
 
 
 def _misfit() -> str | None:
-    """Asked until the answer is no: a process never meets a database that has lost a migration."""
+    """Return why database and code do not fit, or None. A fit is remembered: a database never loses a migration."""
     global _fits
     if _fits:
         return None
@@ -129,7 +129,7 @@ def _pulse_age_seconds(now: float) -> float | None:
 
 
 def _may_read_metrics(scope: Scope, token: str | None) -> bool:
-    """A token, once there is one, is asked of everybody: behind a careless proxy anybody may look like loopback."""
+    """Return whether the client may read metrics. A token, if set, is for all: behind a proxy anyone may look local."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     return Scrapers(token).may_read(headers, (scope.get("client") or (None,))[0])
 

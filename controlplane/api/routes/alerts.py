@@ -1,4 +1,4 @@
-"""Alerts: looked at, acknowledged, silenced; and the rules by which there are any."""
+"""Operations for alerts (list, acknowledge, silence) and for alert rules."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -138,7 +138,7 @@ def alert_rule_delete(call: Call, rule_id: UUID) -> Answer:
 
 
 def _place(actor: Actor, body: AlertRuleCreate) -> Place:
-    """What is not the actor's is not there."""
+    """Return the scope of a rule. A scope that is not the actor's raises NotFound."""
     if body.place is None or body.place == FLEET_NAME:
         own = access.organisation_own(actor, access.MANAGE)
         if own is not None and body.place is not None:
@@ -150,7 +150,7 @@ def _place(actor: Actor, body: AlertRuleCreate) -> Place:
 
 
 def _given(body: AlertRuleUpdate) -> dict[str, Any]:
-    """What is there. Null is no value here, but for `clears_at`, which then follows the threshold."""
+    """Return the given fields. Null is refused, except for `clears_at`, which then follows the threshold."""
     given = body.model_dump(exclude_unset=True, exclude={"rotate_secret"})
     empty = [name for name, value in given.items() if value is None and name != "clears_at"]
     if empty:

@@ -1,4 +1,4 @@
-"""Models, and what their KV caches take. Nothing is read or written: the calculator is arithmetic."""
+"""Operations for models and the size of their KV caches. The calculator is arithmetic: it reads and writes nothing."""
 
 from controlplane.api.paging import Cursor, Limit, page_of
 from controlplane.api.routing import Answer, Call, Group

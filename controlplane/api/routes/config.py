@@ -1,4 +1,4 @@
-"""GitOps: the whole configuration as one document, planned and applied."""
+"""Operations for GitOps: plan and apply the whole configuration as one document."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The demo's traffic: looked at and switched by operators."""
+"""Operations for operators to read and switch the demo's traffic."""
 
 from django.utils import timezone
 

@@ -1,4 +1,4 @@
-"""Why prompts miss: a namespace's own, and those that somebody shows us."""
+"""Operations that explain cache misses: of a namespace's prompts, and of prompts that the caller sends."""
 
 from typing import Any
 

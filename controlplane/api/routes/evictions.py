@@ -1,4 +1,4 @@
-"""Who evicts whom: of a namespace, and of the fleet."""
+"""Operations for evictions between namespaces: of one namespace, and of the fleet."""
 
 from controlplane.analytics.evictions import Taken, pairs_by_taker, pairs_by_victim, pairs_of_fleet, taken
 from controlplane.analytics.selectors import database_now

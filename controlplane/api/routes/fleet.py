@@ -1,4 +1,4 @@
-"""Agents as operators see and steer them, and the tokens agents join with."""
+"""Operations for operators: agents, and the tokens they join with."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What an organisation's requests came to, for people's programs and their spreadsheets."""
+"""Operations for an organisation's invoices, as JSON and as CSV."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -93,7 +93,7 @@ def _counts(tokens: Tokens) -> Mapping[str, int]:
 
 
 def _amounts(cost: Cost | None, currency: str | None) -> Mapping[str, str | None]:
-    """With nothing to pay there may be no currency; nothing is nothing in all of them."""
+    """Return the amounts as text, or None without a cost. Zero may lack a currency; it looks the same in all."""
     if cost is None:
         return dict.fromkeys(("amount", "amount_rounded", "saved", "saved_rounded"))
     return {

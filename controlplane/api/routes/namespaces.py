@@ -1,4 +1,4 @@
-"""Namespaces, their purge and their pins."""
+"""Operations for namespaces, their purges and their pins."""
 
 from collections.abc import Sequence
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Organisations, and what operators set for them."""
+"""Operations for organisations, their bounds and limits."""
 
 from controlplane.api.paging import Cursor, Limit, page
 from controlplane.api.routing import Answer, Call, Group

@@ -1,4 +1,4 @@
-"""Members and keys of an organisation, operators' tokens, and who is asking."""
+"""Operations for members and keys of an organisation, operators' tokens, and the caller's identity."""
 
 from collections.abc import Iterator, Sequence
 from uuid import UUID
@@ -172,7 +172,7 @@ def _keys_shown(found: Sequence[ApiKey]) -> list[KeyShown]:
 
 
 def _bound_to(found: Sequence[ApiKey]) -> Iterator[tuple[ApiKey, list[str] | None]]:
-    """Each key with the slugs of the namespaces that it is bound to, as far as they still exist."""
+    """Yield each key with the slugs of the namespaces that it is bound to and that still exist."""
     slugs = access.namespace_slugs({one for key in found for one in key.namespace_ids or ()})
     for key in found:
         ids = key.namespace_ids
@@ -180,7 +180,7 @@ def _bound_to(found: Sequence[ApiKey]) -> Iterator[tuple[ApiKey, list[str] | Non
 
 
 def _namespaces(call: Call, slugs: Sequence[str]) -> list[Namespace]:
-    """All of them or a refusal that names each one that is not there."""
+    """Return these namespaces, or raise InvalidFields, which names each one that does not exist."""
     found = list(access.namespaces_visible(call.actor, call.organisation).filter(slug__in=slugs))
     known = {one.slug for one in found}
     if missing := [slug for slug in slugs if slug not in known]:

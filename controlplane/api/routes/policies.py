@@ -1,4 +1,4 @@
-"""Policies: the same operations at each of the three levels."""
+"""Operations for policies, the same at each of the three levels."""
 
 from inspect import signature
 from typing import Annotated, Any
@@ -34,7 +34,7 @@ from tenants.selectors import policy_in_force, policy_preview
 
 group = Group("Policies")
 Model = Annotated[ModelName | None, Query(None, description="What is in force for this model.")]
-OPERATOR = "an operator"  # what an organisation reads instead of a name
+OPERATOR = "an operator"  # what an organisation sees instead of an operator's name
 
 
 def policy_get(call: Call) -> Answer:
@@ -150,7 +150,7 @@ def policy_rollback(call: Call, body: Rollback) -> Answer:
 def _declare(
     prefix: str, suffix: str, level: str, *, read: access.Rule, write: access.Rule, preview: access.Rule
 ) -> None:
-    """All seven operations for one level."""
+    """Declare all seven operations for one level."""
 
     def named(view: Any) -> View:
         def same(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What tokens cost: one list for the fleet, read by everybody who pays by it, replaced by operators."""
+"""Operations for prices: one list for the fleet, which its customers read and operators replace."""
 
 from django.utils import timezone
 

@@ -1,4 +1,4 @@
-"""Which KV formats may carry traffic: results of the quality suite, and what operators let through without."""
+"""Operations for the KV formats that may carry traffic: quality results, and operators' overrides."""
 
 from typing import Annotated
 
@@ -72,7 +72,7 @@ def quality_override(call: Call, body: QualityOverride) -> Answer:
 
 
 def _shown(result: QualityResult, actor: Actor) -> QualityShown:
-    is_word = result.verdict == QualityResult.Verdict.OVERRIDDEN  # what one operator wrote to the others
+    is_word = result.verdict == QualityResult.Verdict.OVERRIDDEN  # a note from one operator to others
     return QualityShown.of(
         result,
         verdict=str(result.verdict),

@@ -1,4 +1,4 @@
-"""Whether everybody who counts has counted the same, as operators read it."""
+"""Operations for operators to read the newest reconciliation of all counts."""
 
 from controlplane.analytics.reconciliations import reconciliation_newest
 from controlplane.api.routing import Answer, Call, Group

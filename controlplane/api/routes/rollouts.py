@@ -1,4 +1,4 @@
-"""Rollouts: looked at, held, let go on, taken back."""
+"""Operations for rollouts: list, pause, resume, promote, abort."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any

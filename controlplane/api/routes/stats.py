@@ -1,4 +1,4 @@
-"""What was counted, as customers and operators read it: a window's numbers, and the same in steps."""
+"""Operations for statistics, for customers and operators: the numbers of a window, and the same in steps."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -104,7 +104,7 @@ def _answered(
     format: str,
     table: Callable[[Mapping[str, Any]], HttpResponse],
 ) -> HttpResponse:
-    """The tag is of the numbers, not of when they were read: a weak one."""
+    """Return the answer with a weak tag: it depends on the numbers, not on the time of reading."""
     tag = content_tag(_numbers(found))
     headers = {"ETag": tag, "Cache-Control": CACHED, "Vary": "Authorization"}
     if has_tag(request.headers.get("If-None-Match"), tag):
@@ -116,7 +116,7 @@ def _answered(
 
 
 def _numbers(found: Any) -> Any:
-    """Without the times of the window, which move while the numbers do not."""
+    """Remove the window's times, which move while the numbers do not."""
     if isinstance(found, list):
         return [_numbers(one) for one in found]
     if not isinstance(found, dict):

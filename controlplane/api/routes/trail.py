@@ -1,4 +1,4 @@
-"""Operations and their receipts, the audit trail, agent groups."""
+"""Operations for asynchronous operations and their receipts, the audit trail, and agent groups."""
 
 from uuid import UUID
 

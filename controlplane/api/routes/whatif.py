@@ -1,4 +1,4 @@
-"""What another TTL or limit would do to a namespace."""
+"""The operation that forecasts the effect of another TTL or limit on a namespace."""
 
 from typing import Annotated
 

@@ -1,1 +1,1 @@
-"""What the REST API takes and gives, a module for each subject."""
+"""The bodies of the REST API's requests and answers, a module for each subject."""

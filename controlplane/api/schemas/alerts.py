@@ -1,4 +1,4 @@
-"""Alerts, and the rules by which there are any."""
+"""Bodies for alerts and alert rules."""
 
 from datetime import datetime
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What all bodies have in common."""
+"""Base classes and field types of all bodies."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,19 +12,19 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\
 
 
 def example(**values: Any) -> Any:
-    """The example a schema is shown with; the tests check that it fits."""
+    """Return the JSON Schema entry for an example; the tests check that the example fits."""
     return {"examples": [values]}
 
 
 def _moment_only(value: Any) -> Any:
-    """Pydantic would take numbers, days and more for times, each in its own way."""
+    """Refuse anything but text with a zone: pydantic would accept numbers, dates and more as times."""
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         raise ValueError("must be a time as text with its zone, such as 2036-01-31T23:59:59Z")
     return value
 
 
 def _in_utc(value: datetime) -> datetime:
-    """As it is stored. At the ends of the calendar another zone's time has no place in ours."""
+    """Convert to UTC, as it is stored. Near the ends of the calendar, this can leave the calendar."""
     try:
         return value.astimezone(UTC)
     except OverflowError:
@@ -38,7 +38,7 @@ class Taken(BaseModel):
 
 
 class _Extended:
-    """An object with further attributes, or with others in place of its own."""
+    """An object with additional attributes, or with replacements of its own."""
 
     def __init__(self, source: Any, more: Mapping[str, Any]) -> None:
         self._source, self._more = source, more
@@ -54,7 +54,7 @@ class Given(BaseModel):
 
     @classmethod
     def of(cls, source: Any, **more: Any) -> Self:
-        """Show `source`. `more`: what it does not know itself, or what the caller may not read of it."""
+        """Return the body that shows `source`. `more`: attributes that it lacks or that the caller may not read."""
         return cls.model_validate(_Extended(source, more))
 
     @classmethod
@@ -66,12 +66,12 @@ def _slug(owner: Any) -> Any:
     return getattr(owner, "slug", owner)
 
 
-SlugOf = Annotated[str, BeforeValidator(_slug)]  # of what the attribute refers to
+SlugOf = Annotated[str, BeforeValidator(_slug)]  # the slug of the object that the attribute refers to
 NoneIfEmpty = Annotated[str | None, BeforeValidator(lambda text: text or None)]
 
 
 class _ShownOnce:
-    """Marks a member that is given with the first answer alone."""
+    """Marks a member that only the first answer contains."""
 
 
 OneTimeSecret = Annotated[
@@ -87,7 +87,7 @@ def one_time_secrets(body: type[BaseModel] | None) -> tuple[str, ...]:
     return tuple(name for name, one in fields.items() if any(isinstance(it, _ShownOnce) for it in one.metadata))
 
 
-EVERY_MEMBER = ConfigDict(json_schema_serialization_defaults_required=True)  # of an answer: nothing is left out
+EVERY_MEMBER = ConfigDict(json_schema_serialization_defaults_required=True)  # of an answer: no member is omitted
 Moment = Annotated[AwareDatetime, Field(strict=False)]
 FutureMoment = Annotated[Moment, BeforeValidator(_moment_only), AfterValidator(_in_utc)]
 

@@ -1,4 +1,4 @@
-"""Pins, purges, operations and the audit trail."""
+"""Bodies for pins, purges, operations and the audit trail."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -56,7 +56,7 @@ class PinCreate(Taken):
 
     @property
     def content(self) -> tuple[str, Any]:
-        """Which kind it is, and the content itself."""
+        """Return the kind of content that was given, and the content."""
         if self.messages is not None:
             return "messages", [message.model_dump() for message in self.messages]
         return ("prompt", self.prompt) if self.prompt is not None else ("token_ids", self.token_ids)

@@ -1,4 +1,4 @@
-"""What the calculator is asked and answers: the words of `kernels.calculator`, with their bounds."""
+"""Bodies for the calculator: the arguments and results of `kernels.calculator`, with their bounds."""
 
 from typing import Annotated, Any, Literal
 

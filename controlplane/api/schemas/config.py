@@ -1,4 +1,4 @@
-"""Configuration documents, what they would change, and what they changed."""
+"""Bodies for configuration documents, their plans and their results."""
 
 from typing import Annotated, Any, Literal
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The demo's traffic, and its switch."""
+"""Bodies for the demo's traffic and its switch."""
 
 from datetime import datetime
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Why prompts miss: what was found in a namespace's own, and in those that somebody shows us."""
+"""Bodies for the causes of cache misses: in a namespace's prompts, and in prompts that the caller sends."""
 
 from datetime import datetime
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Who evicts whom."""
+"""Bodies for evictions between namespaces."""
 
 from datetime import datetime
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Agents and the tokens they join with."""
+"""Bodies for agents and join tokens."""
 
 from datetime import datetime
 from typing import Annotated, Literal

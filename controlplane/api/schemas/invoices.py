@@ -1,4 +1,4 @@
-"""What an organisation's tokens came to: exact amounts as text, and beside each what it is rounded to."""
+"""Bodies for invoices: exact amounts as text, each with its rounded amount."""
 
 from datetime import date, datetime
 

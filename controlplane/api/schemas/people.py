@@ -1,4 +1,4 @@
-"""Members with their links, API keys, operators' tokens, and who a token speaks for."""
+"""Bodies for members and their links, API keys, operators' tokens, and the caller's identity."""
 
 from datetime import datetime
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""Policies at every level, their previews and revisions; bounds and limits."""
+"""Bodies for policies at every level, their previews and revisions, bounds and limits."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal

@@ -1,4 +1,4 @@
-"""Prices: numbers as text both ways, because a number with a point in it would be rounded on its way."""
+"""Bodies for prices. Numbers are text in both directions, because a decimal JSON number could be rounded."""
 
 import re
 from datetime import date, datetime
@@ -30,7 +30,7 @@ def _amount_read(value: Any) -> Decimal:
 
 
 def day_only(value: Any) -> Any:
-    """Pydantic would take numbers and times for days."""
+    """Refuse anything but text: pydantic would accept numbers and times as days."""
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
     if not isinstance(value, str) or not _DAY.fullmatch(value):

@@ -1,4 +1,4 @@
-"""What every refusal looks like (RFC 9457)."""
+"""The body of every refusal (RFC 9457)."""
 
 from pydantic import BaseModel, ConfigDict
 

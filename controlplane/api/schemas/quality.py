@@ -1,4 +1,4 @@
-"""Results of the quality suite: which KV formats may carry traffic, and why the others may not."""
+"""Bodies for quality results: which KV formats may carry traffic, and why the others may not."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -37,7 +37,7 @@ RESULT = {
 }
 
 
-# As short as one can be; the suite writes more of each format, and of more formats.
+# As short as possible; the suite writes more about each format, and more formats.
 ARTEFACT: dict[str, Any] = {
     "schema": "luminet/quality/1",
     "model_revision": REVISION,

@@ -1,4 +1,4 @@
-"""What comparing engines, ledger, minutes and pieces found."""
+"""Bodies for reconciliation: the comparison of engines, ledger, minutes and pieces."""
 
 from datetime import date, datetime
 from typing import Literal

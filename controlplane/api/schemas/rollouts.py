@@ -1,4 +1,4 @@
-"""Rollouts: how published revisions come to the agents, and by which numbers they go on or back."""
+"""Bodies for rollouts: how published revisions reach the agents, and the guards that advance or abort them."""
 
 from datetime import datetime
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What was counted in a window: of an organisation, of some of it, or of the fleet."""
+"""Bodies for the statistics of a window: of an organisation, of a part of it, or of the fleet."""
 
 from datetime import datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Organisations, namespaces, agent groups, and words that other bodies share with them."""
+"""Bodies for organisations, namespaces and agent groups, and field types that other bodies share."""
 
 from datetime import datetime
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What another TTL or limit would do to a namespace."""
+"""Bodies for forecasts under another TTL or limit."""
 
 from datetime import datetime
 

@@ -1,1 +1,1 @@
-"""The experiments of five minutes: each runs on this very fleet, shows what it measured, and undoes itself."""
+"""The experiments of the page "Five minutes": each runs on the live fleet, shows its measurements and undoes itself."""

@@ -1,4 +1,4 @@
-"""What engines themselves have counted of a namespace, as their /metrics say it: asked where they told us they are."""
+"""The engines' own counters for a namespace, read from /metrics at the address that each engine reported."""
 
 import http.client
 import re
@@ -31,7 +31,7 @@ class Counted:
 
 
 def engines_counted(namespace: Namespace) -> Counted | None:
-    """Of all engines together; None where one of them does not say."""
+    """Return the sum over all engines, or None if an engine does not answer or reported no address."""
     addresses = [one.about.get("address") for one in agents_living().filter(kind="engine").order_by("id")]
     if not addresses or not all(addresses):
         return None
@@ -43,13 +43,13 @@ def engines_counted(namespace: Namespace) -> Counted | None:
 
 
 def _metrics(address: str) -> str:
-    """As Prometheus asks: by the token of the fleet, which an engine without one leaves unheeded."""
+    """Fetch the metrics as Prometheus does, with the fleet's metrics token; an engine without a token ignores it."""
     token = settings.ENVIRONMENT.metrics_token
     return http_get(f"{address}/metrics", timeout_seconds=SECONDS, bearer=token).decode()
 
 
 def counted_in(texts: list[str], *, organisation: str, namespace: str) -> Counted:
-    """Pure. How many requests there were is not asked of them."""
+    """Return the tokens that these metrics count for the namespace. Pure. It does not count requests."""
     wanted = (f'organisation="{organisation}"', f'namespace="{namespace}"')
     found = {"prompt": 0, "cached": 0}
     for text in texts:

@@ -1,4 +1,4 @@
-"""The five minutes of a demonstration: buttons that start experiments on this very fleet, and what they have shown."""
+"""The page "Five minutes": buttons that start experiments on the live fleet, and the results of each."""
 
 import time
 from typing import Any, Final
@@ -35,7 +35,7 @@ def five_minutes(request: HttpRequest) -> HttpResponse:
 
 @part
 def experiment_now(request: HttpRequest, kind: str) -> HttpResponse:
-    """The panel of one, for HTMX while it runs; nothing (204) where it would say what the page says already."""
+    """Return one experiment's panel, which HTMX polls while it runs, or 204 if the page already shows this state."""
     _operator(request)
     try:
         found = _trial(kind)
@@ -44,7 +44,7 @@ def experiment_now(request: HttpRequest, kind: str) -> HttpResponse:
     if found.is_running and request.GET.get("seen") == found.seen:
         return HttpResponse(status=204)
     context = {"trial": found, "swapped": True}
-    if not found.is_running:  # then what the page says of all of them has changed
+    if not found.is_running:  # then the headline over all of them has changed, too
         context |= _context([_trial(one) for one in EXPERIMENTS])
     return render(request, "demo/_trial.html", context)
 

@@ -1,4 +1,4 @@
-"""The process of an experiment that outlives the web process: told by its arguments which run it is and for whom."""
+"""The process of an experiment that outlives the web process. Its arguments name the experiment and the actor."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Which experiments there are: what each says about itself, and what runs it."""
+"""The registry of experiments: for each kind, its description and the function that runs it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -18,4 +18,4 @@ EXPERIMENTS: Final[Mapping[str, tuple[About, Experiment]]] = {
         (fault.ABOUT, fault.fault),
     )
 }
-OUTLIVING: Final = frozenset({fault.ABOUT.kind})  # they end the process that serves this page
+OUTLIVING: Final = frozenset({fault.ABOUT.kind})  # these kill the process that serves the page

@@ -1,5 +1,7 @@
-"""Experiments under way: one of a kind at a time, each in a thread or, where it outlives this
-process, in one of its own. What it tells stays in Redis for a quarter of an hour."""
+"""Running experiments: at most one of a kind, in a thread, or in a separate process if it outlives this one.
+
+Redis keeps the results for a quarter of an hour.
+"""
 
 import json
 import logging
@@ -24,13 +26,13 @@ from tenants.errors import TenantsError
 
 log = logging.getLogger("luminet.five_minutes")
 KEPT_SECONDS: Final = 900
-PROCESS: Final = "controlplane.demo.experiments.outliving"  # run by name: it knows every experiment, and they us
+PROCESS: Final = "controlplane.demo.experiments.outliving"  # started by name: importing it would be circular
 _BUSY, _LAST, _LEFT = (f"luminet:five-minutes:{one}:" for one in ("busy", "last", "left"))
-Experiment = Callable[[Actor], Iterator[Step | None]]  # None: still at it, with nothing to tell
+Experiment = Callable[[Actor], Iterator[Step | None]]  # None: still running, nothing to report
 
 
 def experiment_begin(kind: str, experiment: Experiment, actor: Actor, *, outlives: bool = False) -> bool:
-    """False where one of its kind is under way."""
+    """Start an experiment, or return False if one of its kind is running."""
     now, run = time.time(), secrets.token_urlsafe(16)
     with _client() as client:
         if not client.set(f"{_BUSY}{kind}", run, nx=True, ex=SILENT_SECONDS):
@@ -47,21 +49,21 @@ def experiment_begin(kind: str, experiment: Experiment, actor: Actor, *, outlive
 
 
 def _process_begin(kind: str, actor: Actor) -> None:
-    """It inherits the settings, and nothing else: no pipe that whoever watches the web process would wait for."""
+    """Start the separate process. It inherits the settings, but no pipe that the web's supervisor would wait for."""
     nothing = subprocess.DEVNULL
     command = [sys.executable, "-m", PROCESS, kind, actor.id, actor.address, actor.request_id]
     subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
 def experiment_told(kind: str) -> Told | None:
-    """What the newest of its kind has told."""
+    """Return the results of the newest run of this kind."""
     with _client() as client:
         stored = client.get(f"{_LAST}{kind}")
     return told_read(json.loads(stored)) if isinstance(stored, bytes) else None
 
 
 def left_put(kind: str, what: dict[str, object]) -> None:
-    """Before something is changed: how to change it back, for the next to do if this one cannot."""
+    """Store how to undo a change before it is made, so that the next run can undo it if this one cannot."""
     with _client() as client:
         client.set(f"{_LEFT}{kind}", json.dumps(what))
 
@@ -78,10 +80,10 @@ def left_clear(kind: str) -> None:
 
 
 def experiment_run(told: Told, experiment: Experiment, actor: Actor) -> None:
-    """To its end, whatever that is."""
+    """Run the experiment and store its steps and how it ended, also when it fails."""
     problem = ""
     try:
-        with closing(_steps(experiment, actor)) as steps:  # closing undoes what it did, whatever happened
+        with closing(_steps(experiment, actor)) as steps:  # closing undoes the experiment, whatever happened
             for step in steps:
                 told.at = time.time()
                 if step is not None:

@@ -1,4 +1,4 @@
-"""What an experiment tells as it goes, and how its page shows it. Pure; all of it survives JSON."""
+"""The steps that an experiment reports, and how its page shows them. Pure; everything survives JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,17 +9,17 @@ from controlplane.dashboard.experiments.asking import Answer
 from controlplane.dashboard.experiments.sent import Sent, sent_rows
 
 Tone = Literal["ok", "warn", "bad"]
-SILENT_SECONDS: Final = 150  # longer than any step: then its process has ended
+SILENT_SECONDS: Final = 150  # longer than any step: after this silence its process has ended
 DIED: Final = "It was cut off: its process ended. Start it again; what it may have left is undone first."
 
 
 class NotPossible(Exception):
-    """Words for people: why it cannot go on here."""
+    """The experiment cannot run here. The message says why, and the page shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`answers`: requests that came back, each with its label. `facts`: label, value, basis."""
+    """One step of a run. `answers`: answered requests, each with its label. `facts`: label, value, basis."""
 
     words: str
     answers: Sequence[tuple[str, Answer]] = ()
@@ -31,13 +31,13 @@ class Step:
 
 @dataclass(slots=True)
 class Told:
-    """All that was told so far, as Redis keeps it."""
+    """All that a run has reported so far, as stored in Redis."""
 
     id: str
     kind: str
     began: float
     at: float
-    steps: list[tuple[int, str]] = field(default_factory=list)  # after so many ms
+    steps: list[tuple[int, str]] = field(default_factory=list)  # milliseconds since the start
     answers: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     facts: list[tuple[str, str, str]] = field(default_factory=list)
     facts_title: str = ""
@@ -68,7 +68,7 @@ def told_read(stored: Mapping[str, Any]) -> Told:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """An experiment before it runs. `slow`: about how long it takes, in words."""
+    """The description of an experiment before it runs. `slow`: about how long it takes, as text."""
 
     kind: str
     title: str
@@ -96,7 +96,7 @@ class Trial:
     facts_title: str
     problem: str
     is_running: bool
-    seen: str  # what the page knows; an answer that says no more is not sent
+    seen: str  # the state that the page shows; a poll with the same state gets 204
     ended_at: datetime | None
 
 

@@ -1,1 +1,1 @@
-"""The experiments of the five minutes: each a few steps, told as data, that undo themselves."""
+"""The experiments of the page "Five minutes". Each yields its steps as data and undoes itself."""

@@ -1,6 +1,6 @@
-"""An engine is killed, then the web process, while requests go on: who answers, who comes back, what was counted.
+"""Kill an engine, then the web process, under load: measure who answers, the restart times and the counted tokens.
 
-It runs in a process of its own, because it outlives the web process. What it kills the stack's supervisor starts again.
+It runs in a separate process, because the web process ends during it. The stack's supervisor restarts what it kills.
 """
 
 import json
@@ -37,7 +37,7 @@ ABOUT: Final = About(
 ENGINE, WEB = "agent-1-engine", "web"
 STATUS_SECONDS: Final = 20.0
 BACK_SECONDS: Final = 90.0
-RECONCILED_SECONDS: Final = 200.0  # compared once a minute, and what was lost is told again first
+RECONCILED_SECONDS: Final = 200.0  # reconciliation runs once a minute, and lost reports are resent first
 PAUSE_SECONDS: Final = 0.25
 LOOK_SECONDS: Final = 0.5
 
@@ -53,7 +53,7 @@ class Service:
 class Asked:
     agent: str  # empty: not answered
     why: str = ""
-    is_cut_short: bool = False  # under way when its engine died, and told so: nobody else can go on with its answer
+    is_cut_short: bool = False  # the response says that the engine died: no other can continue it
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ def fault(actor: Actor) -> Iterator[Step | None]:
 
 
 def are_answered(engine: Sequence[Asked], web: Sequence[Asked]) -> bool:
-    """All but the one request that can have been under way when the engine was killed, if it was told so."""
+    """Return whether all requests were answered, but for one that the engine's end may have cut short."""
     cut_short = engine[0].is_cut_short if engine else False
     return all(one.agent for one in [*engine[cut_short:], *web])
 
 
 def _killed(name: str, asked: Sequence[Asked]) -> Generator[Step | None, None, list[Asked]]:
-    """The generator's value: the requests that were under way or sent while it was away."""
+    """Kill the service and wait for its restart. Return the requests that were running or sent meanwhile."""
     service, before, began = _running(_services(), name), len(asked), time.monotonic()
     _kill(service)
     yield Step(f"{name}, process {service.pid}, got SIGKILL.")
@@ -113,7 +113,7 @@ def _killed(name: str, asked: Sequence[Asked]) -> Generator[Step | None, None, l
 
 
 def _kill(service: Service) -> None:
-    """Of this stack and of the same user; anything else raises."""
+    """Send SIGKILL to the service. Raise NotPossible if it is gone or belongs to another user."""
     try:
         os.kill(service.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError) as error:
@@ -133,7 +133,7 @@ def _running(services: Sequence[Service], name: str) -> Service:
 
 
 def _services() -> list[Service]:
-    """As `luminet stack status` tells it: the control plane knows nothing else of the stack it may run in."""
+    """Read the services from `luminet stack status`: the control plane has no other view of the stack it may run in."""
     command = [sys.executable, "-m", "controlplane.cli", "stack", "status", "--json"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=STATUS_SECONDS, check=True)
@@ -148,7 +148,7 @@ def services_read(told: Any) -> list[Service]:
 
 @contextmanager
 def _asking(voice: Voice) -> Iterator[Sequence[Asked]]:
-    """In a thread, a short request every moment; what became of each."""
+    """Send short requests from a thread, one after the other, and collect the outcome of each."""
     asked: list[Asked] = []
     is_over = threading.Event()
 
@@ -195,7 +195,7 @@ def _agents(asked: Sequence[Asked]) -> list[str]:
 
 
 def _reconciled(since: datetime) -> Generator[Step | None, None, Differences | None]:
-    """The generator's value: the first comparison after that in which nothing is apart, else the last there was."""
+    """Wait for reconciliations after `since`. Return the first without a difference, else the last."""
     began = time.monotonic()
     last: Differences | None = None
     while time.monotonic() - began < RECONCILED_SECONDS:

@@ -1,6 +1,6 @@
-"""A quiet tenant beside a flooder, twice on the same trace: with our shares, and in one least-recently-used cache.
+"""Replay one trace of a quiet tenant and a flooder twice: with fair shares, and in a single LRU cache.
 
-`luminet replay` does both, as a process of its own: it is the block manager the engines use, without an engine.
+`luminet replay` runs both as a separate process: it uses the engines' block manager without an engine.
 """
 
 import json
@@ -48,7 +48,7 @@ def flood(actor: Actor) -> Iterator[Step]:
 
 
 def flood_trace() -> str:
-    """JSON lines as `luminet replay` reads them: the quiet tenant's; the flooder is added by it."""
+    """Return the quiet tenant's trace as JSON lines for `luminet replay`, which adds the flooder itself."""
     lines = []
     for turn in range(TURNS):
         for one in range(CONVERSATIONS):

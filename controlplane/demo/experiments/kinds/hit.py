@@ -1,4 +1,4 @@
-"""The same long prompt twice; then the engine, the header, the usage body and the database, number by number."""
+"""Send the same long prompt twice and compare the counts of engine, header, usage body and database."""
 
 import time
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def hit(actor: Actor) -> Iterator[Step]:
 def _compared(
     namespace: Namespace, start: datetime, stored: Counted, engines: Counted | None, first: Answer, second: Answer
 ) -> Iterator[Step]:
-    """Both requests together: what counters have moved by since before the first."""
+    """Compare by how much each of the four counts has grown since before the two requests."""
     header = Counted(2, first.prompt_tokens + second.prompt_tokens, first.cached_tokens + second.cached_tokens)
     usage = Counted(
         2,

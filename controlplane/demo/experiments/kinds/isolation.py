@@ -1,4 +1,4 @@
-"""The identical prompt as another organisation: nothing of it may be served."""
+"""Send the identical prompt as another organisation and check that none of it is served from the cache."""
 
 from collections.abc import Iterator
 from typing import Final

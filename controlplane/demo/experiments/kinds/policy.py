@@ -1,4 +1,4 @@
-"""A time to live from minutes to five seconds: acknowledged by every agent, felt, and taken back."""
+"""Cut a TTL from minutes to five seconds: every agent acknowledges it, it takes effect, and it is rolled back."""
 
 import time
 from collections.abc import Generator, Iterator
@@ -109,7 +109,7 @@ def _felt(
 
 
 def _acknowledged(outcome: Outcome) -> Generator[Step, None, Acknowledged]:
-    """Told as they come; what it came to is the generator's value."""
+    """Wait for the agents to acknowledge the revision, yield the result as a step and return it."""
     if outcome.rollout is None:
         raise NotPossible("No agent serves this namespace, so nobody can acknowledge.")
     steps = OperationStep.objects.filter(operation=outcome.rollout.operation_id)
@@ -134,7 +134,7 @@ def _read(steps: "QuerySet[OperationStep]") -> Acknowledged:
 
 
 def undo(actor: Actor) -> bool:
-    """Whatever a run has left in force, unless somebody has published since: then that is what shall be."""
+    """Roll back the revision that a run left in force, unless someone has published since: their revision stays."""
     left = left_take(KIND)
     if left is None:
         return False
@@ -151,7 +151,7 @@ def undo(actor: Actor) -> bool:
                 note="Five minutes: undone",
             )
             is_undone = True
-        except StaleRevision:  # somebody was faster
+        except StaleRevision:  # someone published in the meantime
             is_undone = False
     left_clear(KIND)
     return is_undone

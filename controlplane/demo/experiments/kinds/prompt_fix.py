@@ -1,4 +1,4 @@
-"""A user's name first, then last: where the prompts part, what moving it is said to bring, and what it did bring."""
+"""Move a user's name to the prompt's end: where prompts diverge, the forecast effect and the measured one."""
 
 from collections.abc import Generator, Iterator, Sequence
 from typing import Final
@@ -53,7 +53,7 @@ def prompt_fix(actor: Actor) -> Iterator[Step | None]:
 
 
 def _sent(voice: Voice, prompts: Sequence[Messages]) -> Generator[None, None, list[Answer]]:
-    """The generator's value: an answer for each."""
+    """Send the prompts in turn. The generator returns one answer for each."""
     answers = []
     for one in prompts:
         answers.append(voice.ask(one))

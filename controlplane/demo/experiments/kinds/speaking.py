@@ -1,4 +1,4 @@
-"""Speaking to the gateway as an organisation of the demo, with a key that ends with the experiment."""
+"""A client of the gateway for one organisation of the demo, with a key that is revoked when the experiment ends."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +15,12 @@ from tenants.actor import Actor
 from tenants.errors import NotFound
 from tenants.models import Namespace, Organisation
 
-# Of the demo: its traffic asks in none of these namespaces, so that what is counted there is the experiment's.
+# The demo's traffic uses none of these namespaces, so everything counted there comes from the experiment.
 FIRST: Final = ("globex", "default")
 SECOND: Final = ("initech", "default")
 POLICY: Final = ("globex", "experiments")
 LONG_TOKENS: Final = 6_000
-ANSWER_SECONDS: Final = 120.0  # a laptop that does other things besides takes its time over a long prompt
+ANSWER_SECONDS: Final = 120.0  # a busy laptop takes long to compute a long prompt
 Messages = list[dict[str, str]]
 
 
