@@ -202,7 +202,7 @@ def memberships_of(user: User) -> "QuerySet[Member]":
 
 def namespaces_of(memberships: Iterable[Member]) -> "QuerySet[Namespace]":
     """Return the namespaces of all organisations in which the members' roles allow reading, in one query."""
-    readable = [one.organisation_id for one in memberships if actor_for_member(one).has(Scope.POLICY_READ)]
+    readable = [member.organisation_id for member in memberships if actor_for_member(member).has(Scope.POLICY_READ)]
     return Namespace.objects.filter(organisation__in=readable, deleted_at=None)
 
 

@@ -70,8 +70,8 @@ class _Choice(BaseModel):
     allowed: list[str]
 
     def problem(self, value: Any) -> str | None:
-        asked = value if isinstance(value, list) else [value]
-        outside = [one for one in asked if one not in self.allowed]
+        choices = value if isinstance(value, list) else [value]
+        outside = [choice for choice in choices if choice not in self.allowed]
         if not outside:
             return None
         return f"{', '.join(outside)} is not among what you may choose: {', '.join(self.allowed) or 'nothing'}"

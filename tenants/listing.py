@@ -51,8 +51,8 @@ class TrailSought:
 
 def organisations_found(actor: Actor, words: str) -> list[Listed]:
     """Return all matching organisations with few columns: sorting by counts from elsewhere needs all rows."""
-    found = _fitting(organisations_visible(actor), words, "slug", "name").order_by("slug")
-    return [Listed(*row) for row in found.values_list("pk", "slug", "name", "state")]
+    organisations = _fitting(organisations_visible(actor), words, "slug", "name").order_by("slug")
+    return [Listed(*row) for row in organisations.values_list("pk", "slug", "name", "state")]
 
 
 def namespaces_counted(organisations: Sequence[int]) -> dict[int, int]:
@@ -64,10 +64,10 @@ def namespaces_found(actor: Actor, organisation: Organisation, words: str) -> "Q
     return _fitting(namespaces_visible(actor, organisation), words, "slug", "name").order_by("slug")
 
 
-def namespaces_in_force(found: Any) -> list[NamespaceHome]:
+def namespaces_in_force(namespaces: Any) -> list[NamespaceHome]:
     """Return a page of namespaces with their effective policies."""
     fleet = level_of(FLEET)
-    rows = found.select_related("policy_level", "organisation__policy_level")
+    rows = namespaces.select_related("policy_level", "organisation__policy_level")
     return [namespace_home(row, fleet) for row in rows]
 
 
@@ -115,7 +115,7 @@ def holdings_of(organisation: Organisation) -> Holdings:
 
 
 def _fitting(rows: "QuerySet[Row]", words: str, *fields: str) -> "QuerySet[Row]":
-    wanted = Q()
+    condition = Q()
     for field in fields:
-        wanted |= Q(**{f"{field}__icontains": words})
-    return rows.filter(wanted) if words else rows
+        condition |= Q(**{f"{field}__icontains": words})
+    return rows.filter(condition) if words else rows

@@ -93,13 +93,13 @@ class Overlay:
         )
 
     def _namespaces(
-        self, where: str, now: Mapping[str, NamespaceState], wanted: Mapping[str, NamespaceConfig] | None, label: str
+        self, where: str, now: Mapping[str, NamespaceState], desired: Mapping[str, NamespaceConfig] | None, label: str
     ) -> Mapping[str, NamespaceState]:
-        if wanted is None:
+        if desired is None:
             return now
         changed = {
             slug: self._namespace(f"{where}.{slug}", now.get(slug, NamespaceState(slug)), config, label)
-            for slug, config in wanted.items()
+            for slug, config in desired.items()
         }
         return dict(sorted({**now, **changed}.items()))
 
@@ -129,28 +129,28 @@ class Overlay:
         self._problem(Blame.CONFLICT, where, refusal(now, claim))
         return now
 
-    def _operators_only(self, where: str, now: Value, wanted: Any) -> Value:
+    def _operators_only(self, where: str, now: Value, desired: Any) -> Value:
         """Return the new value if the actor may set it.
 
         Anyone may repeat the current value, so one file can serve both.
         """
-        if wanted is None or wanted == now:
+        if desired is None or desired == now:
             return now
         if not self.actor.is_operator:
             self._problem(Blame.FORBIDDEN, where, "only operators of this fleet may change this")
             return now
-        kept: Value = wanted
-        return kept
+        new_value: Value = desired
+        return new_value
 
-    def _name(self, where: str, now: str, wanted: str | None, *, may_be_empty: bool = False) -> str:
+    def _name(self, where: str, now: str, desired: str | None, *, may_be_empty: bool = False) -> str:
         try:
-            return now if wanted is None else name_check(wanted, where, may_be_empty=may_be_empty)
+            return now if desired is None else name_check(desired, where, may_be_empty=may_be_empty)
         except InvalidFields as error:
             self._blame(Blame.INVALID, error.problems)
             return now
 
     def _blame(self, blame: Blame, problems: Iterable[FieldProblem]) -> None:
-        self.problems += [Problem(blame, one.field, one.message) for one in problems]
+        self.problems += [Problem(blame, problem.field, problem.message) for problem in problems]
 
     def _problem(self, blame: Blame, where: str, message: str) -> None:
         self.problems.append(Problem(blame, where, message))

@@ -50,9 +50,9 @@ def _epochs_raise(now: datetime) -> int:
     chosen = list(living.order_by("pk"))
     keys_erase(chosen, now=now)
     raised = Greatest(F("epoch") + 1, Value(era_epoch(now)))
-    Namespace.objects.filter(pk__in=[one.pk for one in chosen]).update(epoch=raised)
+    Namespace.objects.filter(pk__in=[namespace.pk for namespace in chosen]).update(epoch=raised)
     NamespaceKey.objects.bulk_create(
-        (key_new(one, max(one.epoch + 1, era_epoch(now))) for one in chosen), batch_size=BATCH
+        (key_new(namespace, max(namespace.epoch + 1, era_epoch(now))) for namespace in chosen), batch_size=BATCH
     )
     return len(chosen)
 

@@ -59,9 +59,9 @@ def rows_remove(rows: "QuerySet[Any]", *, seconds: float = PART_SECONDS) -> int:
     return removed
 
 
-def _tried(what: str, part: Callable[[], int]) -> int:
+def _tried(name: str, part: Callable[[], int]) -> int:
     try:
         return part()
     except Exception:
-        log.exception("housekeeping left something undone", extra={"what": what})
+        log.exception("housekeeping left something undone", extra={"what": name})
         return 0

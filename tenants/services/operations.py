@@ -32,18 +32,20 @@ def purge(
         if namespace is not None and not chosen:
             raise NotFound("namespace")
         keys_erase(chosen, now=now)
-        Namespace.objects.filter(pk__in=[one.pk for one in chosen]).update(epoch=F("epoch") + 1)
-        NamespaceKey.objects.bulk_create((key_new(one, one.epoch + 1) for one in chosen), batch_size=BATCH)
+        Namespace.objects.filter(pk__in=[namespace.pk for namespace in chosen]).update(epoch=F("epoch") + 1)
+        NamespaceKey.objects.bulk_create(
+            (key_new(namespace, namespace.epoch + 1) for namespace in chosen), batch_size=BATCH
+        )
         if include_pins:
             Pin.objects.filter(namespace__in=chosen).delete()
-        groups = {one.group_id for one in chosen}
+        groups = {namespace.group_id for namespace in chosen}
         operation = purge_begin(actor=actor, organisation=organisation, namespace=namespace, now=now, group_ids=groups)
         journal.record(
             actor,
             "cache.purge",
             operation.scope,
             organisation=organisation,
-            after={"namespaces": [one.slug for one in chosen], "include_pins": include_pins},
+            after={"namespaces": [namespace.slug for namespace in chosen], "include_pins": include_pins},
         )
     return operation
 

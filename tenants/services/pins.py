@@ -58,8 +58,8 @@ def pin_delete(*, actor: Actor, pin: Pin) -> None:
     with audited() as journal:
         organisation_lock(pin.namespace.organisation, actor=actor)
         before = {"id": str(pin.pk), "name": pin.name, "model": pin.model}
-        gone, _ = Pin.objects.filter(pk=pin.pk).delete()
-        if gone:
+        deleted_count, _ = Pin.objects.filter(pk=pin.pk).delete()
+        if deleted_count:
             journal.record(actor, "pin.delete", _target(pin), organisation=pin.namespace.organisation, before=before)
 
 
