@@ -40,12 +40,12 @@ def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
     Raise UnsafeJson for a repeated name, whose value would be ambiguous.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         seen: set[str] = set()
         repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise UnsafeJson((repeated,), "is given more than once")
-    return found
+    return document
 
 
 @dataclass(frozen=True, slots=True)
