@@ -21,16 +21,16 @@ def last_words_leave(folder: Path, why: str) -> None:
 def last_words_take(folder: Path) -> str:
     """Read and delete the exit reason, so that it is used once. Return "" if there is none."""
     try:
-        said = (folder / FILE).read_text(encoding="utf-8", errors="replace")
+        text = (folder / FILE).read_text(encoding="utf-8", errors="replace")
         (folder / FILE).unlink()
     except OSError:
         return ""
-    return one_line(said)
+    return one_line(text)
 
 
 def one_line(why: str) -> str:
-    said = " ".join(why.split())
-    return said if len(said) <= MOST_CHARACTERS else f"{said[: MOST_CHARACTERS - 1]}…"
+    line = " ".join(why.split())
+    return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
 
 
 def ended_by(status: int) -> str:
