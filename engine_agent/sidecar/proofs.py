@@ -18,16 +18,16 @@ def are_complete(proofs: Sequence[Proof]) -> bool:
 def proof_reports(proofs: Sequence[Proof]) -> Iterator[Report]:
     for purge in _by_purge(proofs):
         final, begun = _parted(purge)
-        open_ones = begun[len(final) :] if len(begun) > len(final) else []
-        counted = [*final, *open_ones]
+        unfinished = begun[len(final) :] if len(begun) > len(final) else []
+        counted = [*final, *unfinished]
         last = purge[-1]
         yield Report(
             "purged",
             {
                 "namespace": last.namespace,
                 "epoch": last.epoch,
-                "blocks": sum(one.blocks for one in counted),
-                "bytes": sum(one.bytes for one in counted),
+                "blocks": sum(proof.blocks for proof in counted),
+                "bytes": sum(proof.bytes for proof in counted),
                 "at": last.at,
                 "engine_boot": last.boot,
             },
@@ -41,4 +41,4 @@ def _by_purge(proofs: Sequence[Proof]) -> Iterator[list[Proof]]:
 
 def _parted(purge: Sequence[Proof]) -> tuple[list[Proof], list[Proof]]:
     """Return the final proofs and the preliminary ones."""
-    return [one for one in purge if one.is_final], [one for one in purge if not one.is_final]
+    return [proof for proof in purge if proof.is_final], [proof for proof in purge if not proof.is_final]
