@@ -22,8 +22,8 @@ def network_of(address: str) -> str:
 def neighbourhood_of(address: str) -> tuple[str, str]:
     """Return the first and last address of the larger network that a provider gives to one or few customers."""
     parsed = ipaddress.ip_address(address)
-    around = ipaddress.ip_network((parsed, 24 if parsed.version == 4 else 48), strict=False)
-    return str(around[0]), str(around[-1])
+    network = ipaddress.ip_network((parsed, 24 if parsed.version == 4 else 48), strict=False)
+    return str(network[0]), str(network[-1])
 
 
 def _parsed(value: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -100,10 +100,10 @@ def anchors_compare(anchors: Iterable[Anchor]) -> Compared:
 
 def unanchored_since(anchor: Anchor | None) -> datetime | None:
     """Return the time of the first record that no anchor covers, or None if the head is anchored."""
-    behind = AuditRecord.objects.order_by("seq")
+    unanchored = AuditRecord.objects.order_by("seq")
     if anchor is not None:
-        behind = behind.filter(seq__gt=anchor.seq)
-    return behind.values_list("at", flat=True).first()
+        unanchored = unanchored.filter(seq__gt=anchor.seq)
+    return unanchored.values_list("at", flat=True).first()
 
 
 def _problem(anchor: Anchor, hash_: bytes | memoryview | None) -> str | None:

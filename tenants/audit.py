@@ -199,7 +199,7 @@ def audit_verify(*, remembered_head: str | None = None, seen: Seen = _unwatched)
     """
     head = AuditHead.objects.filter(pk=1).first() or AuditHead(seq=0, hash=GENESIS)
     previous, seq, links = GENESIS, 0, Links()
-    remembered_seen = remembered_head in (None, head_text(0, GENESIS))
+    has_remembered_head = remembered_head in (None, head_text(0, GENESIS))
     for record in _records(AuditRecord.objects.filter(seq__lte=head.seq), seen):
         if record.seq <= seq:
             return Verdict(seq, head_text(seq, previous), f"record {record.seq} was inserted: numbers begin at 1")
@@ -208,9 +208,9 @@ def audit_verify(*, remembered_head: str | None = None, seen: Seen = _unwatched)
         if not links.fits(previous, record):
             return Verdict(seq, head_text(seq, previous), f"record {record.seq} was changed")
         previous, seq = bytes(record.hash), record.seq
-        remembered_seen = remembered_seen or remembered_head == head_text(seq, previous)
+        has_remembered_head = has_remembered_head or remembered_head == head_text(seq, previous)
     actual_head = head_text(seq, previous)
-    if not remembered_seen:
+    if not has_remembered_head:
         problem = f"the remembered head {remembered_head} is not part of this trail: its end was cut off or rewritten"
         return Verdict(seq, actual_head, problem)
     return Verdict(seq, actual_head, _head_problem(head, seq, previous))

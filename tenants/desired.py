@@ -107,10 +107,10 @@ def _changed(since: Mark, until: Mark) -> set[int] | None:
         return set()
     if not _is_part_of_the_trail(since):
         return None
-    news = AuditRecord.objects.filter(seq__gt=since.seq, seq__lte=until.seq).exclude(verb__in=IGNORED_VERBS)
-    ids = set(news.values_list("organisation_id", flat=True).distinct())
-    concerned = {organisation_id for organisation_id in ids if organisation_id is not None}
-    return concerned if len(concerned) == len(ids) else None
+    new_records = AuditRecord.objects.filter(seq__gt=since.seq, seq__lte=until.seq).exclude(verb__in=IGNORED_VERBS)
+    ids = set(new_records.values_list("organisation_id", flat=True).distinct())
+    organisation_ids = {organisation_id for organisation_id in ids if organisation_id is not None}
+    return organisation_ids if len(organisation_ids) == len(ids) else None
 
 
 def _is_part_of_the_trail(mark: Mark) -> bool:

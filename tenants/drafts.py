@@ -99,8 +99,8 @@ def promises_more(draft: Draft) -> bool:
 
 
 def _shares_said(level: Values) -> dict[tuple[str | None, str], float]:
-    every = [(None, level), *level.get("models", {}).items()]
-    return {(model, share): values[share] for model, values in every for share in PROMISES if share in values}
+    values_by_model = [(None, level), *level.get("models", {}).items()]
+    return {(model, share): values[share] for model, values in values_by_model for share in PROMISES if share in values}
 
 
 def _masks_otherwise(draft: Draft) -> bool:

@@ -98,8 +98,12 @@ def levels_lock(policy_scopes: Sequence[Place], *, actor: Actor) -> list[Locked]
     time.
     """
     fleet = fleet_lock() if FLEET in policy_scopes else fleet_hold()
-    named = {policy_scope.organisation.pk for policy_scope in policy_scopes if policy_scope.organisation is not None}
-    organisations = {organisation.pk: organisation for organisation in organisations_lock(named, actor=actor)}
+    organisation_ids = {
+        policy_scope.organisation.pk for policy_scope in policy_scopes if policy_scope.organisation is not None
+    }
+    organisations = {
+        organisation.pk: organisation for organisation in organisations_lock(organisation_ids, actor=actor)
+    }
     namespaces_lock({policy_scope.namespace.pk for policy_scope in policy_scopes if policy_scope.namespace is not None})
     owners = Q(organisation__in={policy_scope.key[0] for policy_scope in policy_scopes}) | Q(
         namespace__in={policy_scope.key[1] for policy_scope in policy_scopes}
@@ -161,29 +165,29 @@ def _held(level: PolicyLevel) -> PolicyLevel:
 def namespaces_by_place(policy_scopes: Sequence[Place]) -> dict[Key, list[Below]]:
     """Return the existing namespaces, each under its nearest place above, without those that are a place themselves."""
     keys = {policy_scope.key for policy_scope in policy_scopes}
-    upper = [policy_scope for policy_scope in policy_scopes if policy_scope.namespace is None]
+    upper_scopes = [policy_scope for policy_scope in policy_scopes if policy_scope.namespace is None]
     namespaces_by_key: dict[Key, list[Below]] = {}
-    if not upper:
+    if not upper_scopes:
         return namespaces_by_key
-    outermost = upper[0] if len(upper) == 1 else FLEET
+    outermost = upper_scopes[0] if len(upper_scopes) == 1 else FLEET
     for below in namespaces_below(outermost):
-        own, theirs = (below.organisation_id, below.namespace_id), (below.organisation_id, None)
-        nearest = theirs if theirs in keys else FLEET.key
-        if own not in keys and nearest in keys:
+        namespace_key, organisation_key = (below.organisation_id, below.namespace_id), (below.organisation_id, None)
+        nearest = organisation_key if organisation_key in keys else FLEET.key
+        if namespace_key not in keys and nearest in keys:
             namespaces_by_key.setdefault(nearest, []).append(below)
     return namespaces_by_key
 
 
 def namespaces_below(policy_scope: Place, *, group_ids: "set[int] | None" = None) -> Iterator[Below]:
     """Yield the existing namespaces in one query."""
-    living = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
+    existing = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
     if policy_scope.organisation is not None:
-        living = living.filter(organisation=policy_scope.organisation)
+        existing = existing.filter(organisation=policy_scope.organisation)
     if policy_scope.namespace is not None:
-        living = living.filter(pk=policy_scope.namespace.pk)
+        existing = existing.filter(pk=policy_scope.namespace.pk)
     if group_ids is not None:
-        living = living.filter(group_id__in=group_ids)
-    rows: Any = living.order_by("pk").values_list(
+        existing = existing.filter(group_id__in=group_ids)
+    rows: Any = existing.order_by("pk").values_list(
         "organisation_id",
         "organisation__slug",
         "pk",

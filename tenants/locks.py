@@ -40,8 +40,8 @@ def organisation_lock(organisation: Organisation, *, actor: Actor) -> Organisati
 
 def namespace_lock(namespace: Namespace) -> Namespace:
     """Lock a namespace, within its organisation's lock. A join could miss rows that change during the wait."""
-    living = Namespace.objects.select_for_update(no_key=True).filter(deleted_at=None)
-    locked = living.filter(pk=namespace.pk).first()
+    existing = Namespace.objects.select_for_update(no_key=True).filter(deleted_at=None)
+    locked = existing.filter(pk=namespace.pk).first()
     if locked is None:
         raise NotFound("namespace")
     return locked
@@ -49,8 +49,8 @@ def namespace_lock(namespace: Namespace) -> Namespace:
 
 def organisations_lock(ids: Collection[int], *, actor: Actor) -> list[Organisation]:
     """Lock several organisations in order of their ids."""
-    living = Organisation.objects.exclude(state=Organisation.State.DELETED)
-    organisations = list(living.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk"))
+    existing = Organisation.objects.exclude(state=Organisation.State.DELETED)
+    organisations = list(existing.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk"))
     if len(organisations) < len(ids):
         raise NotFound("organisation")
     for organisation in organisations:
@@ -60,8 +60,8 @@ def organisations_lock(ids: Collection[int], *, actor: Actor) -> list[Organisati
 
 def namespaces_lock(ids: Collection[int]) -> list[Namespace]:
     """Lock several namespaces of locked organisations, in order of their ids."""
-    living = Namespace.objects.filter(deleted_at=None).select_related("group")
-    namespaces = list(living.select_for_update(of=("self",), no_key=True).filter(pk__in=ids).order_by("pk"))
+    existing = Namespace.objects.filter(deleted_at=None).select_related("group")
+    namespaces = list(existing.select_for_update(of=("self",), no_key=True).filter(pk__in=ids).order_by("pk"))
     if len(namespaces) < len(ids):
         raise NotFound("namespace")
     return namespaces

@@ -178,8 +178,8 @@ def _contradictions(values: Values, where: str) -> Iterator[FieldProblem]:
         value, maximum = values[name], values[cap]
         if maximum is not None and value > maximum:
             is_time = name in SECONDS
-            words = "{} s is longer than {}, which is {} s" if is_time else "{:g} is more than {}, which is {:g}"
-            yield FieldProblem(f"{where}.{name}", words.format(value, cap, maximum))
+            template = "{} s is longer than {}, which is {} s" if is_time else "{:g} is more than {}, which is {:g}"
+            yield FieldProblem(f"{where}.{name}", template.format(value, cap, maximum))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,5 +55,5 @@ def seconds_to_wait_known(same_device: Sequence[datetime], *, now: datetime) -> 
 def _wait(attempts: Sequence[datetime], limit: int, now: datetime) -> int:
     if len(attempts) < limit:
         return 0
-    leaves = attempts[-limit] + WINDOW
-    return max(1, -(-(leaves - now) // timedelta(seconds=1)))
+    leaves_window_at = attempts[-limit] + WINDOW
+    return max(1, -(-(leaves_window_at - now) // timedelta(seconds=1)))

@@ -121,13 +121,13 @@ def _text(policy: Values | str) -> str:
 
 
 def _served(group_id: int, organisation_ids: Collection[int] | None) -> "QuerySet[Namespace]":
-    living = Namespace.objects.filter(group_id=group_id, deleted_at=None)
-    living = living.exclude(organisation__state=Organisation.State.DELETED)
-    return living if organisation_ids is None else living.filter(organisation_id__in=organisation_ids)
+    existing = Namespace.objects.filter(group_id=group_id, deleted_at=None)
+    existing = existing.exclude(organisation__state=Organisation.State.DELETED)
+    return existing if organisation_ids is None else existing.filter(organisation_id__in=organisation_ids)
 
 
 def _namespaces_add(collected: Entries, kind: AgentKind, served: "QuerySet[Namespace]") -> None:
-    merged, counted = _Merged(collected.policies, _fleet_policy()), cache(_limits)
+    merged, cached_limits = _Merged(collected.policies, _fleet_policy()), cache(_limits)
     keys = NamespaceKey.objects.filter(namespace__in=served, epoch=F("namespace__epoch"), retired_at=None)
     rows: Any = keys.values_list(*NAMESPACE_COLUMNS)
     for pk, slug, epoch, sealed, revision, org, org_slug, state, limits, org_policy, policy in rows:
@@ -135,7 +135,7 @@ def _namespaces_add(collected: Entries, kind: AgentKind, served: "QuerySet[Names
             "org": str(org),
             "slug": org_slug,
             "state": state,
-            "limits": counted(limits) if kind == "gateway" else {},  # engines count no requests
+            "limits": cached_limits(limits) if kind == "gateway" else {},  # engines count no requests
         }
         collected.entries[f"ns/{pk}"] = {
             "org": str(org),

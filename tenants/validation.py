@@ -27,7 +27,7 @@ def field_problems(errors: Iterable[Mapping[str, Any]], *, root: str = "document
         yield FieldProblem(".".join(path) or root, _words(error["type"], error["msg"], error.get("ctx", {})))
 
 
-def _words(kind: str, words: str, context: Mapping[str, Any]) -> str:
+def _words(kind: str, message: str, context: Mapping[str, Any]) -> str:
     if kind == "string_pattern_mismatch" and context.get("pattern") in PATTERNS:
         return PATTERNS[context["pattern"]]
-    return KINDS.get(kind) or words.removeprefix("Value error, ")
+    return KINDS.get(kind) or message.removeprefix("Value error, ")

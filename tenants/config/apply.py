@@ -174,8 +174,8 @@ class _Execution:
         return [change for change in self.plan.changes if change.verb in verbs]
 
     def _namespaces_find(self) -> None:
-        living = Namespace.objects.filter(organisation__in=self.organisations.values(), deleted_at=None)
-        for namespace in living.select_related("organisation", "group"):
+        namespaces = Namespace.objects.filter(organisation__in=self.organisations.values(), deleted_at=None)
+        for namespace in namespaces.select_related("organisation", "group"):
             self.namespaces[namespace.organisation.slug, namespace.slug] = namespace
 
     def _organisation_delete(self, change: PlannedChange) -> None:
@@ -199,16 +199,18 @@ class _Execution:
 
     def _organisation_change(self, change: PlannedChange) -> None:
         """Change an organisation and store the service's result, which later changes must see."""
-        now, expected = self.organisations[change.place], frozenset({change.revision})
+        organisation, expected = self.organisations[change.place], frozenset({change.revision})
         if change.verb == "organisation.update":
-            now = organisation_update(actor=self.actor, organisation=now, expected=expected, **change.after)
+            organisation = organisation_update(
+                actor=self.actor, organisation=organisation, expected=expected, **change.after
+            )
         elif change.verb == "limits.set":
             limits = Limits.model_validate(change.after)
-            now = limits_put(actor=self.actor, organisation=now, limits=limits, expected=expected)
+            organisation = limits_put(actor=self.actor, organisation=organisation, limits=limits, expected=expected)
         else:
             bounds = Bounds.model_validate(change.after)
-            now = bounds_put(actor=self.actor, organisation=now, bounds=bounds, expected=expected)
-        self.organisations[change.place] = now
+            organisation = bounds_put(actor=self.actor, organisation=organisation, bounds=bounds, expected=expected)
+        self.organisations[change.place] = organisation
 
     def _namespaces_create(self) -> None:
         new_namespaces = [

@@ -31,8 +31,8 @@ def policy_problems(actor: Actor, before: State, after: State, drafted: Sequence
         if not actor.is_operator and drafted_level.organisation:
             bounds = Bounds.model_validate(before.organisations[drafted_level.organisation].bounds)
             yield from _blamed(Blame.FORBIDDEN, draft_out_of_bounds(drafted_level.draft, bounds))
-        inside = below.get((drafted_level.organisation, drafted_level.namespace), [])
-        yield from _blamed(Blame.INVALID, draft_contradictions(drafted_level.draft, inside, actor=actor))
+        descendants = below.get((drafted_level.organisation, drafted_level.namespace), [])
+        yield from _blamed(Blame.INVALID, draft_contradictions(drafted_level.draft, descendants, actor=actor))
 
 
 def _below(after: State, drafted: Sequence[Drafted]) -> dict[tuple[str, str], list[Below]]:
@@ -57,14 +57,14 @@ def room_problems(before: State, after: State) -> Iterator[Problem]:
 
 def share_problems(actor: Actor, before: State, after: State, drafted: Sequence[Drafted]) -> Iterator[Problem]:
     """Yield a conflict for each group whose reserved shares would grow beyond the bound."""
-    concerned = _groups_growing(before, after, drafted)
-    if not concerned:
+    affected_groups = _groups_growing(before, after, drafted)
+    if not affected_groups:
         return
-    below = _others(before, after, concerned)
+    below = _others(before, after, affected_groups)
     for organisation, namespace in _namespaces(after):
-        if namespace.group in concerned:
+        if namespace.group in affected_groups:
             below[namespace.group].append(organisation.below(namespace))
-    for group in sorted(concerned):
+    for group in sorted(affected_groups):
         reservations = holdings(
             below[group], lambda descendant: (after.policy, descendant.organisation_policy, descendant.namespace_policy)
         )
@@ -92,17 +92,17 @@ def _groups_growing(before: State, after: State, drafted: Sequence[Drafted]) -> 
 
 def _was(before: State, organisation: str, namespace: NamespaceState) -> str | None:
     """Return the namespace's group before the change."""
-    now = before.organisations.get(organisation)
-    return now.namespaces[namespace.slug].group if now and namespace.slug in now.namespaces else None
+    current = before.organisations.get(organisation)
+    return current.namespaces[namespace.slug].group if current and namespace.slug in current.namespaces else None
 
 
-def _others(before: State, after: State, concerned: Iterable[str]) -> dict[str, list[Below]]:
+def _others(before: State, after: State, affected_groups: Iterable[str]) -> dict[str, list[Below]]:
     """Return the namespaces of organisations that the document does not name."""
-    slugs = {after.groups[group]: group for group in concerned if group in after.groups}
-    ours = {organisation.id for organisation in before.organisations.values()}
-    descendants: dict[str, list[Below]] = {group: [] for group in concerned}
+    slugs = {after.groups[group]: group for group in affected_groups if group in after.groups}
+    named_ids = {organisation.id for organisation in before.organisations.values()}
+    descendants: dict[str, list[Below]] = {group: [] for group in affected_groups}
     for below in namespaces_below(FLEET, group_ids=set(slugs)):
-        if below.organisation_id not in ours:
+        if below.organisation_id not in named_ids:
             descendants[slugs[below.group_id]].append(below)
     return descendants
 

@@ -51,15 +51,15 @@ def label_of(actor: Actor, organisation: str, owner: str | None) -> str:
     return f"{organisation}/{owner}"
 
 
-def refusal(now: str, label: str) -> str:
+def refusal(current_owner: str, label: str) -> str:
     """Return why a file may not own an existing object without --take-ownership."""
-    if not now:
+    if not current_owner:
         return (
             f"exists, and no file owns it: --take-ownership (`take_ownership`) lets {label} take it over; --prune then "
             "deletes it when the file no longer names it"
         )
-    kind = " (operators)" if "/" in label and "/" not in now else ""
-    return f"belongs to {now}{kind}, not to {label}: --take-ownership (`take_ownership`) takes it over"
+    kind = " (operators)" if "/" in label and "/" not in current_owner else ""
+    return f"belongs to {current_owner}{kind}, not to {label}: --take-ownership (`take_ownership`) takes it over"
 
 
 def claims_organisation(actor: Actor, config: OrganisationConfig, *, is_new: bool) -> bool:
@@ -84,10 +84,10 @@ class Pruning:
     document: ConfigDocument
 
     def problems(self, before: Mapping[str, OrganisationState]) -> Iterator[FieldProblem]:
-        named = self.document.organisations or {}
+        named_organisations = self.document.organisations or {}
         for slug in sorted(self.options.prune_organisations):
             pruned = before.get(slug)
-            if slug not in named and (pruned is None or not self._is_deletable(pruned)):
+            if slug not in named_organisations and (pruned is None or not self._is_deletable(pruned)):
                 yield FieldProblem(f"organisations.{slug}", "--org (`prune_organisations`) names it, the file does not")
         for organisation in before.values():
             if self._deletes(organisation) and (other_namespaces := self._others_in(organisation)):
@@ -108,22 +108,22 @@ class Pruning:
         }
 
     def _namespaces(self, organisation: OrganisationState) -> Mapping[str, NamespaceState]:
-        named = self._named_in(organisation.slug)
-        if named is None or not self._covers(organisation.slug):
+        named_namespaces = self._named_in(organisation.slug)
+        if named_namespaces is None or not self._covers(organisation.slug):
             return organisation.namespaces
         label = label_of(self.actor, organisation.slug, self.document.owner)
         return {
             slug: namespace
             for slug, namespace in organisation.namespaces.items()
-            if slug == DEFAULT or slug in named or namespace.owner != label
+            if slug == DEFAULT or slug in named_namespaces or namespace.owner != label
         }
 
     def _named_in(self, slug: str) -> frozenset[str] | None:
         """Return the namespaces that the document names, or None if it does not manage the list."""
-        named = self.document.organisations or {}
-        if slug not in named:
+        named_organisations = self.document.organisations or {}
+        if slug not in named_organisations:
             return frozenset() if self.document.owner else None
-        namespaces = named[slug].namespaces
+        namespaces = named_organisations[slug].namespaces
         return None if namespaces is None else frozenset(namespaces)
 
     def _covers(self, slug: str) -> bool:

@@ -127,12 +127,12 @@ def config_plan(
 
 def slugs_concerned(actor: Actor, document: ConfigDocument, options: ApplyOptions) -> list[str] | None:
     """Return the slugs of the organisations to read, or None for all."""
-    named = document.organisations
+    named_organisations = document.organisations
     if actor.is_operator and document.policy is not None:
         return None
-    if options.prune and document.owner is not None and named is not None:
+    if options.prune and document.owner is not None and named_organisations is not None:
         return None
-    return sorted({*(named or ()), *options.prune_organisations})
+    return sorted({*(named_organisations or ()), *options.prune_organisations})
 
 
 def changes_planned(before: State, after: State) -> Iterator[PlannedChange]:
@@ -228,11 +228,11 @@ def _namespaces_changes(
         is_new=is_new,
     )
     for slug, namespace in desired.namespaces.items():
-        current_namespace, inside = current.namespaces.get(slug), f"{where}.namespaces.{slug}"
-        yield from _namespace_changes(f"{desired.slug}/{slug}", inside, current_namespace, namespace)
+        current_namespace, namespace_path = current.namespaces.get(slug), f"{where}.namespaces.{slug}"
+        yield from _namespace_changes(f"{desired.slug}/{slug}", namespace_path, current_namespace, namespace)
         yield from _policy_change(
             f"{desired.slug}/{slug}",
-            f"{inside}.policy",
+            f"{namespace_path}.policy",
             (current_namespace.policy_revision, current_namespace.policy) if current_namespace else (0, {}),
             namespace.policy,
             above=(fleet, desired.policy),
@@ -289,28 +289,33 @@ def _policy_change(
     )
 
 
-def _namespace_deletion(organisation: OrganisationState, now: NamespaceState) -> PlannedChange:
-    where = f"organisations.{organisation.slug}.namespaces.{now.slug}"
+def _namespace_deletion(organisation: OrganisationState, namespace: NamespaceState) -> PlannedChange:
+    where = f"organisations.{organisation.slug}.namespaces.{namespace.slug}"
     return PlannedChange(
         "namespace.delete",
-        f"{organisation.slug}/{now.slug}",
+        f"{organisation.slug}/{namespace.slug}",
         where,
-        now.revision,
-        before=_described(now),
-        contents=_contents([now]),
+        namespace.revision,
+        before=_described(namespace),
+        contents=_contents([namespace]),
         deletes=1,
     )
 
 
-def _organisation_deletion(now: OrganisationState) -> PlannedChange:
+def _organisation_deletion(organisation: OrganisationState) -> PlannedChange:
     return PlannedChange(
         "organisation.delete",
-        now.slug,
-        f"organisations.{now.slug}",
-        now.revision,
-        before={**_organisation_described(now), "namespaces": len(now.namespaces)},
-        contents=_contents(now.namespaces.values(), now.policy_revision, now.bounds_revision, now.limits_revision),
-        deletes=1 + len(now.namespaces),
+        organisation.slug,
+        f"organisations.{organisation.slug}",
+        organisation.revision,
+        before={**_organisation_described(organisation), "namespaces": len(organisation.namespaces)},
+        contents=_contents(
+            organisation.namespaces.values(),
+            organisation.policy_revision,
+            organisation.bounds_revision,
+            organisation.limits_revision,
+        ),
+        deletes=1 + len(organisation.namespaces),
     )
 
 

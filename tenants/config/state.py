@@ -93,11 +93,11 @@ def _organisations(actor: Actor, slugs: Collection[str] | None) -> dict[str, Org
 
 
 def _namespaces(organisation_ids: Collection[int]) -> dict[int, dict[str, NamespaceState]]:
-    living = Namespace.objects.filter(organisation__in=organisation_ids, deleted_at=None).order_by("slug")
+    existing = Namespace.objects.filter(organisation__in=organisation_ids, deleted_at=None).order_by("slug")
     levels = ("policy_level__revision", "policy_level__policy")
     columns = ("slug", "pk", "name", "group__slug", "revision", *levels, "owner")
     namespaces: dict[int, dict[str, NamespaceState]] = {}
-    rows: Any = living.values_list("organisation_id", *columns)
-    for organisation_id, slug, *rest in rows.iterator(chunk_size=5000):
-        namespaces.setdefault(organisation_id, {})[slug] = NamespaceState(slug, *rest)
+    rows: Any = existing.values_list("organisation_id", *columns)
+    for organisation_id, slug, *fields in rows.iterator(chunk_size=5000):
+        namespaces.setdefault(organisation_id, {})[slug] = NamespaceState(slug, *fields)
     return namespaces

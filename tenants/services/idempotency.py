@@ -73,8 +73,8 @@ def _taken(actor: Actor, key: str, fingerprint: bytes, now: datetime) -> tuple[I
     IdempotentRequest.objects.filter(caller=caller, key=key, created_at__lt=now - ANSWERS_KEPT).delete()
     try:
         with transaction.atomic():  # waits here for a simultaneous request with the same key
-            made = IdempotentRequest.objects.create(caller=caller, key=key, fingerprint=fingerprint, created_at=now)
-            return made, True
+            created = IdempotentRequest.objects.create(caller=caller, key=key, fingerprint=fingerprint, created_at=now)
+            return created, True
     except IntegrityError:
         request = IdempotentRequest.objects.get(caller=caller, key=key)
     if not hmac.compare_digest(bytes(request.fingerprint), fingerprint):

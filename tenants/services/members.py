@@ -117,8 +117,8 @@ def reset_link(*, actor: Actor, user: User, organisation: Organisation | None = 
 
 def link_open(purpose: str, secret: str, *, now: datetime) -> OneTimeLink:
     """Return the link if it is valid. Raise LinkSpent."""
-    open_ones = OneTimeLink.objects.filter(purpose=purpose, used_at=None, expires_at__gt=now)
-    link = open_ones.select_related("member__organisation", "user").filter(hash=secret_hash(secret)).first()
+    open_links = OneTimeLink.objects.filter(purpose=purpose, used_at=None, expires_at__gt=now)
+    link = open_links.select_related("member__organisation", "user").filter(hash=secret_hash(secret)).first()
     if link is None or (link.member is not None and link.member.organisation.state == Organisation.State.DELETED):
         raise LinkSpent
     return link
@@ -209,9 +209,9 @@ def _link_new(purpose: str, *, member: Member | None = None, user: User | None =
     now = timezone.now()
     OneTimeLink.objects.filter(purpose=purpose, member=member, user=user, used_at=None).update(used_at=now)
     secret = secrets.token_urlsafe(32)
-    lasts = INVITATION_LASTS if purpose == OneTimeLink.Purpose.INVITATION else RESET_LASTS
+    lifetime = INVITATION_LASTS if purpose == OneTimeLink.Purpose.INVITATION else RESET_LASTS
     link = OneTimeLink.objects.create(
-        purpose=purpose, member=member, user=user, hash=secret_hash(secret), created_at=now, expires_at=now + lasts
+        purpose=purpose, member=member, user=user, hash=secret_hash(secret), created_at=now, expires_at=now + lifetime
     )
     return NewLink(purpose, secret, link.expires_at)
 

@@ -60,7 +60,7 @@ def namespaces_add(*, actor: Actor, wanted: Sequence[NewNamespace]) -> list[Name
         levels_by_organisation = levels_hold((new_namespace.organisation for new_namespace in checked), actor=actor)
         _room_check([organisation for organisation, _ in levels_by_organisation.values()], checked)
         fallback = default_group() if any(new_namespace.group is None for new_namespace in checked) else None
-        made = [
+        created = [
             Namespace(
                 organisation=new_namespace.organisation,
                 slug=new_namespace.slug,
@@ -70,17 +70,20 @@ def namespaces_add(*, actor: Actor, wanted: Sequence[NewNamespace]) -> list[Name
             )
             for new_namespace in checked
         ]
-        groups_keep(namespace.group_id for namespace in made)
+        groups_keep(namespace.group_id for namespace in created)
         try:
             with transaction.atomic():
-                Namespace.objects.bulk_create(made, batch_size=BATCH)
+                Namespace.objects.bulk_create(created, batch_size=BATCH)
         except IntegrityError:
-            raise Taken("slug", _first_taken(made), "namespace of this organisation") from None
-        NamespaceKey.objects.bulk_create((key_new(namespace, namespace.epoch) for namespace in made), batch_size=BATCH)
-        PolicyLevel.objects.bulk_create(
-            (PolicyLevel(kind=PolicyLevel.Kind.NAMESPACE, namespace=namespace) for namespace in made), batch_size=BATCH
+            raise Taken("slug", _first_taken(created), "namespace of this organisation") from None
+        NamespaceKey.objects.bulk_create(
+            (key_new(namespace, namespace.epoch) for namespace in created), batch_size=BATCH
         )
-        for namespace in made:
+        PolicyLevel.objects.bulk_create(
+            (PolicyLevel(kind=PolicyLevel.Kind.NAMESPACE, namespace=namespace) for namespace in created),
+            batch_size=BATCH,
+        )
+        for namespace in created:
             journal.record(
                 actor,
                 "namespace.create",
@@ -93,8 +96,10 @@ def namespaces_add(*, actor: Actor, wanted: Sequence[NewNamespace]) -> list[Name
             for pk, (_, above) in levels_by_organisation.items()
             if is_promised_something([level.policy for level in above])
         }
-        groups_check({namespace.group_id for namespace in made if namespace.organisation_id in promising}, actor=actor)
-    return made
+        groups_check(
+            {namespace.group_id for namespace in created if namespace.organisation_id in promising}, actor=actor
+        )
+    return created
 
 
 def namespace_update(
@@ -179,11 +184,11 @@ def target(organisation: Organisation, namespace: Namespace) -> str:
 
 def _room_check(organisations: Sequence[Organisation], new_namespaces: Sequence[NewNamespace]) -> None:
     added = Counter(new_namespace.organisation.pk for new_namespace in new_namespaces)
-    living = Namespace.objects.filter(organisation__in=organisations, deleted_at=None)
-    existing = dict(living.values_list("organisation").annotate(Count("pk")))
+    namespaces = Namespace.objects.filter(organisation__in=organisations, deleted_at=None)
+    counts = dict(namespaces.values_list("organisation").annotate(Count("pk")))
     for organisation in organisations:
         limit = limits_of(organisation.limits).max_namespaces
-        if existing.get(organisation.pk, 0) + added[organisation.pk] > limit:
+        if counts.get(organisation.pk, 0) + added[organisation.pk] > limit:
             raise LimitReached("max_namespaces", limit)
 
 
@@ -192,8 +197,8 @@ def _first_taken(namespaces: Sequence[Namespace]) -> str:
         {namespace.organisation_id for namespace in namespaces},
         {namespace.slug for namespace in namespaces},
     )
-    living = Namespace.objects.filter(organisation__in=organisations, deleted_at=None, slug__in=slugs)
-    taken_slugs = set(living.values_list("organisation_id", "slug"))
+    existing = Namespace.objects.filter(organisation__in=organisations, deleted_at=None, slug__in=slugs)
+    taken_slugs = set(existing.values_list("organisation_id", "slug"))
     return next(
         (namespace.slug for namespace in namespaces if (namespace.organisation_id, namespace.slug) in taken_slugs),
         namespaces[0].slug,

@@ -34,19 +34,19 @@ def organisation_create(*, actor: Actor, slug: str, name: str) -> Organisation:
 
 def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]], owner: str = "") -> list[Organisation]:
     """Create organisations by slug and name, with a constant number of queries, each with its default namespace."""
-    made = [_new(slug, name, owner) for slug, name in wanted]
+    created = [_new(slug, name, owner) for slug, name in wanted]
     with audited() as journal:
         fleet_hold()
         try:
             with transaction.atomic():
-                Organisation.objects.bulk_create(made, batch_size=BATCH)
+                Organisation.objects.bulk_create(created, batch_size=BATCH)
         except IntegrityError:
-            raise Taken("slug", _first_taken([organisation.slug for organisation in made]), "organisation") from None
+            raise Taken("slug", _first_taken([organisation.slug for organisation in created]), "organisation") from None
         PolicyLevel.objects.bulk_create(
-            (PolicyLevel(kind=PolicyLevel.Kind.ORGANISATION, organisation=organisation) for organisation in made),
+            (PolicyLevel(kind=PolicyLevel.Kind.ORGANISATION, organisation=organisation) for organisation in created),
             batch_size=BATCH,
         )
-        for organisation in made:
+        for organisation in created:
             journal.record(
                 actor,
                 "organisation.create",
@@ -54,8 +54,8 @@ def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]], own
                 organisation=organisation,
                 after=described(organisation),
             )
-        namespaces_add(actor=actor, wanted=[NewNamespace(organisation, DEFAULT) for organisation in made])
-    return made
+        namespaces_add(actor=actor, wanted=[NewNamespace(organisation, DEFAULT) for organisation in created])
+    return created
 
 
 def _new(slug: str, name: str, owner: str) -> Organisation:
@@ -202,5 +202,5 @@ def _locked(actor: Actor, organisation: Organisation, expected: Expected) -> Org
 
 
 def _first_taken(slugs: Sequence[str]) -> str:
-    living = Organisation.objects.exclude(state=Organisation.State.DELETED).filter(slug__in=slugs)
-    return living.values_list("slug", flat=True).first() or slugs[0]
+    existing = Organisation.objects.exclude(state=Organisation.State.DELETED).filter(slug__in=slugs)
+    return existing.values_list("slug", flat=True).first() or slugs[0]

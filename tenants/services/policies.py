@@ -73,8 +73,8 @@ def policies_publish(*, actor: Actor, wanted: Sequence[Wanted]) -> list[Publishe
         _hooks_check(actor, wanted, drafts)
         for request, draft, locked_level, note in zip(wanted, drafts, locked, notes, strict=True):
             _record(journal, actor, request, draft, locked_level.level.revision, note)
-        for tell in hooks.levels_published:
-            tell(actor, [locked_level.level for locked_level in locked])
+        for hook in hooks.levels_published:
+            hook(actor, [locked_level.level for locked_level in locked])
     return [
         Published(locked_level.level, (*draft.above, draft.after))
         for locked_level, draft in zip(locked, drafts, strict=True)
@@ -141,16 +141,16 @@ def _groups_of(policy_scopes: Sequence[Place]) -> set[int]:
     """Return the groups whose agents serve namespaces below these places."""
     if not policy_scopes:
         return set()
-    namespaces = [policy_scope.namespace.pk for policy_scope in policy_scopes if policy_scope.namespace is not None]
-    whole = [
+    namespace_ids = [policy_scope.namespace.pk for policy_scope in policy_scopes if policy_scope.namespace is not None]
+    organisation_ids = [
         policy_scope.organisation.pk
         for policy_scope in policy_scopes
         if policy_scope.organisation is not None and policy_scope.namespace is None
     ]
-    living = Namespace.objects.filter(deleted_at=None)
+    existing = Namespace.objects.filter(deleted_at=None)
     if FLEET not in policy_scopes:
-        living = living.filter(Q(pk__in=namespaces) | Q(organisation__in=whole))
-    return set(living.values_list("group_id", flat=True).distinct())
+        existing = existing.filter(Q(pk__in=namespace_ids) | Q(organisation__in=organisation_ids))
+    return set(existing.values_list("group_id", flat=True).distinct())
 
 
 def _record(journal: Journal, actor: Actor, request: Wanted, draft: Draft, revision: int, note: str) -> None:

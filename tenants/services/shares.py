@@ -67,13 +67,13 @@ def shares_problem(promise: Promise, *, actor: Actor) -> FieldProblem:
     """
     is_own = own_holdings(actor)
     visible = [(holding, share) for holding, share in promise.holders if is_own is None or is_own(holding)]
-    named = listed([f"{holding.name} {share:.1%}" for holding, share in visible], NAMED_AT_MOST)
+    holders = listed([f"{holding.name} {share:.1%}" for holding, share in visible], NAMED_AT_MOST)
     may_read_model = actor.is_operator or any(promise.model in holding.by_model for holding, _ in visible)
     model = f" for the model {promise.model}" if promise.model and may_read_model else ""
     if actor.is_operator:
         total = f"reservations and pins would add up to {promise.total:.1%} of each pool{model}"
-        return FieldProblem("policy.reserved_share", f"{total}, {PROMISED_AT_MOST:.0%} is the most: {named}")
+        return FieldProblem("policy.reserved_share", f"{total}, {PROMISED_AT_MOST:.0%} is the most: {holders}")
     return FieldProblem(
         "policy.reserved_share",
-        f"there is not that much left to promise{model}; you would hold {named}: ask your operator for more",
+        f"there is not that much left to promise{model}; you would hold {holders}: ask your operator for more",
     )
