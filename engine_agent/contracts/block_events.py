@@ -85,7 +85,7 @@ def events_encode(page: Page) -> bytes:
     flags = page.is_snapshot * _IS_SNAPSHOT | page.is_whole * _IS_WHOLE
     load = page.load
     try:
-        data = b"".join(
+        page_bytes = b"".join(
             (
                 _MAGIC,
                 bytes((flags,)),
@@ -104,9 +104,9 @@ def events_encode(page: Page) -> bytes:
         raise ValueError(f"a page cannot say this: {problem}") from None
     if not _is_duration(load.seconds_behind):
         raise ValueError(f"seconds_behind cannot be {load.seconds_behind}")
-    if len(data) > MOST_PAGE_BYTES:
-        raise ValueError(f"a page of {len(data):,} bytes is longer than {MOST_PAGE_BYTES:,}")
-    return data
+    if len(page_bytes) > MOST_PAGE_BYTES:
+        raise ValueError(f"a page of {len(page_bytes):,} bytes is longer than {MOST_PAGE_BYTES:,}")
+    return page_bytes
 
 
 def events_decode(data: bytes) -> Page:
@@ -141,10 +141,10 @@ def _change_encode(change: BlockChange, names: dict[str, int]) -> bytes:
 
 
 def _text_encode(text: str) -> bytes:
-    data = text.encode()
-    if not data:
+    encoded = text.encode()
+    if not encoded:
         raise ValueError("a name is empty")
-    return _LENGTH.pack(len(data)) + data
+    return _LENGTH.pack(len(encoded)) + encoded
 
 
 class _Reader:
@@ -198,20 +198,20 @@ def _names(reader: _Reader) -> list[str]:
 
 
 def _changes(reader: _Reader, names: list[str]) -> Iterator[BlockChange]:
-    named = 0  # namespaces are listed in the order of their first change
+    namespace_count = 0  # namespaces are listed in the order of their first change
     take, unpack = reader.take, _CHANGE.unpack
     for _ in range(reader.count()):
         kind, name, root, parent, count = unpack(take(_CHANGE.size))
         if kind >= len(_KINDS):
             raise BadPage(f"there is no kind {kind}")
-        if name > named or name >= len(names):
+        if name > namespace_count or name >= len(names):
             raise BadPage(f"namespace {name} is out of order")
-        named += name == named
+        namespace_count += name == namespace_count
         if problem := _problem(_KINDS[kind], count):
             raise BadPage(problem)
         yield BlockChange(_KINDS[kind], names[name], root, parent, take(count * MARK_BYTES))
-    if named != len(names):
-        raise BadPage(f"{len(names)} namespaces are named, and it speaks of {named}")
+    if namespace_count != len(names):
+        raise BadPage(f"{len(names)} namespaces are named, and it speaks of {namespace_count}")
 
 
 def _problem(kind: Kind, marks: int) -> str | None:

@@ -52,9 +52,9 @@ def declared(fields: Enforcement) -> Enforcement:
     return MappingProxyType(dict(fields))
 
 
-def _complete(declaration: str, named: set[str], expected: set[str]) -> None:
-    if named != expected:
-        raise IncompleteDeclaration(declaration, expected - named, named - expected)
+def _complete(declaration: str, names: set[str], expected: set[str]) -> None:
+    if names != expected:
+        raise IncompleteDeclaration(declaration, expected - names, names - expected)
 
 
 def enforcement_encode(enforcement: Enforcement) -> dict[str, Any]:

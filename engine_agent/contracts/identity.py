@@ -133,8 +133,8 @@ class UsedOnce:
         return len(self._until)
 
     def _sweep(self, now: float) -> None:
-        over = (until for until in self._until.values() if until <= now)
-        self._forgotten_until = max([self._forgotten_until, *over])
+        expired = (until for until in self._until.values() if until <= now)
+        self._forgotten_until = max([self._forgotten_until, *expired])
         self._until = {attempt: until for attempt, until in self._until.items() if until > now}
         self._next_sweep = now + LIFETIME_SECONDS
 

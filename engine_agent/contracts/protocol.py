@@ -90,7 +90,7 @@ class Snapshot:
             del members[org][key]
         for key, entry in put.items():
             members[entry["org"]][key] = hashes[key]
-        changed = {org: _bucket(those, entries) for org, those in members.items() if those}
+        changed = {org: _bucket(hashes_by_key, entries) for org, hashes_by_key in members.items() if hashes_by_key}
         buckets = {org: bucket for org, bucket in self.buckets.items() if org not in touched} | changed
         known_policies = {**self.policies, **_policies_checked(policies)}
         return Snapshot(
@@ -149,8 +149,8 @@ def bucket_hash(members: Mapping[str, bytes]) -> bytes:
 
 
 def root_hash(kind: AgentKind, buckets: Mapping[str, Bucket]) -> str:
-    pairs = (org.encode() + b"\0" + buckets[org].hash for org in sorted(buckets))
-    return sha256(b"luminet snapshot %d\0%s\0" % (FORMAT, kind.encode()) + b"".join(pairs)).hexdigest()
+    bucket_hashes = (org.encode() + b"\0" + buckets[org].hash for org in sorted(buckets))
+    return sha256(b"luminet snapshot %d\0%s\0" % (FORMAT, kind.encode()) + b"".join(bucket_hashes)).hexdigest()
 
 
 def _bucket(members: Mapping[str, bytes], entries: Mapping[str, Entry]) -> Bucket:
@@ -349,11 +349,11 @@ def _shown(name: str) -> str:
 
 
 def _fields_checked(where: str, value: Mapping[str, Any], fields: Mapping[str, Check]) -> None:
-    for name, (is_good, must) in fields.items():
+    for name, (is_good, requirement) in fields.items():
         if name not in value:
             raise MalformedMessage(where + name, "is missing")
         if not is_good(value[name]):
-            raise MalformedMessage(where + name, must)
+            raise MalformedMessage(where + name, requirement)
     for name in value.keys() - fields.keys():
         raise MalformedMessage(where + _shown(name), "is not a field we know")
 
@@ -363,9 +363,9 @@ def _key_checked(kind: AgentKind, key: str) -> str:
 
     Raise MalformedMessage if it belongs to the other kind of agent.
     """
-    prefix, _, one_id = key.partition("/")
+    prefix, _, entry_id = key.partition("/")
     is_ours = prefix in _PREFIXES[kind] or (prefix not in _FIELDS and _is_prefix(prefix))
-    if not is_ours or not _is_id(one_id):
+    if not is_ours or not _is_id(entry_id):
         raise _misnamed(kind, key)
     return prefix
 
@@ -395,11 +395,11 @@ def _entry_checked(kind: AgentKind, key: str, entry: Entry) -> bytes:
 
 
 def _policies_checked(policies: Mapping[str, Policy]) -> Mapping[str, Policy]:
-    for claimed, policy in policies.items():
+    for claimed_hash, policy in policies.items():
         try:
-            is_right = isinstance(policy, dict) and policy_hash(policy) == claimed
+            is_right = isinstance(policy, dict) and policy_hash(policy) == claimed_hash
         except (ValueError, RecursionError):
             is_right = False
         if not is_right:
-            raise MalformedMessage(f"policies.{_shown(claimed)}", "is not the hash of the policy beside it")
+            raise MalformedMessage(f"policies.{_shown(claimed_hash)}", "is not the hash of the policy beside it")
     return policies

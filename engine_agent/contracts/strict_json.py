@@ -100,12 +100,12 @@ def _faults_refuse(value: Any, path: Path, allows_nul: bool) -> None:
     if isinstance(value, str):
         _text_refuse(value, path, allows_nul, is_name=False)
     elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _faults_refuse(item, (*path, index), allows_nul)
+        for index, element in enumerate(value):
+            _faults_refuse(element, (*path, index), allows_nul)
     elif isinstance(value, dict):
-        for key, item in value.items():
+        for key, element in value.items():
             _text_refuse(key, (*path, key), allows_nul, is_name=True)
-            _faults_refuse(item, (*path, key), allows_nul)
+            _faults_refuse(element, (*path, key), allows_nul)
 
 
 def _text_refuse(text: str, path: Path, allows_nul: bool, *, is_name: bool) -> None:

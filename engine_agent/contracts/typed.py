@@ -44,7 +44,7 @@ def _blamed(message: str, where: str) -> tuple[str, str]:
     if placed:
         message = placed["problem"]
         where += re.sub(r"\[(\d+)\]", r".\1", placed["path"]).replace("[...]", ".*")
-    if named := _NAMED.fullmatch(message):
-        where, message = f"{where}.{ascii(named['name'][:80])[1:-1]}", _HOW[named["how"]]
+    if match := _NAMED.fullmatch(message):
+        where, message = f"{where}.{ascii(match['name'][:80])[1:-1]}", _HOW[match["how"]]
     problem = re.sub(r"[^ -~]", "?", message.replace("Expected ", "must be ", 1).replace(", got ", ", found ", 1))
     return where.lstrip("."), problem[:LONGEST_PROBLEM]

@@ -124,9 +124,9 @@ def _object(message: bytes) -> dict[str, Any]:
 
     A NaN or lone surrogate is then refused in its field, or with its row alone.
     """
-    for read in (msgspec.json.decode, _python_read):
+    for decode in (msgspec.json.decode, _python_read):
         try:
-            document = read(message)
+            document = decode(message)
         except (ValueError, RecursionError):
             continue
         if isinstance(document, dict):
