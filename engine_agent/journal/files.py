@@ -72,9 +72,9 @@ class BootFolder:
         return entries
 
     def _entries(self, after: int) -> Iterator[tuple[Entry, tuple[int, Path, int]]]:
-        reached_at, reached_path, reached_offset = self._reached
+        last_sequence, last_path, last_offset = self._reached
         for segment in [segment for segment in self.segments if segment.last > after]:
-            start = reached_offset if (reached_at, reached_path) == (after, segment.path) else 0
+            start = last_offset if (last_sequence, last_path) == (after, segment.path) else 0
             for entry, end in _entries(segment, start):
                 yield entry, (entry.sequence, segment.path, end)
 
@@ -97,8 +97,10 @@ def boot_folder_make(root: Path, ordinal: int, boot: str) -> BootFolder:
 
 
 def _segments(folder: Path) -> list[Segment]:
-    named = sorted((int(match[1]), path) for path in folder.iterdir() if (match := _SEGMENT.fullmatch(path.name)))
-    segments = [Segment(path, first, first - 1, path.stat().st_size) for first, path in named]
+    numbered_paths = sorted(
+        (int(match[1]), path) for path in folder.iterdir() if (match := _SEGMENT.fullmatch(path.name))
+    )
+    segments = [Segment(path, first, first - 1, path.stat().st_size) for first, path in numbered_paths]
     for segment, following in pairwise(segments):
         segment.last = following.first - 1
     if segments:

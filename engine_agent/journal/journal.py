@@ -228,10 +228,10 @@ class Journal:
         folder = self._known(boot)
         if upto > folder.last:
             raise BadCut(f"the last record of {boot} is {folder.last}, found {upto}")
-        done = [segment for segment in folder.segments if segment.last <= upto and not self._is_written(segment)]
-        for segment in done:
+        removable = [segment for segment in folder.segments if segment.last <= upto and not self._is_written(segment)]
+        for segment in removable:
             self._remove(folder, segment)
-        return sum(segment.size for segment in done)
+        return sum(segment.size for segment in removable)
 
     def _known(self, boot: str) -> BootFolder:
         if boot == self.boot and boot not in self._boots:
