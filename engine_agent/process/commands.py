@@ -59,5 +59,5 @@ def open_files_raise() -> int:
     if soft != unlimited and soft < desired_files:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (desired_files, hard))
-    now = resource.getrlimit(limit)[0]
-    return MOST_FILES if now == unlimited else now
+    current_limit = resource.getrlimit(limit)[0]
+    return MOST_FILES if current_limit == unlimited else current_limit
