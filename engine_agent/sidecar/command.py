@@ -200,10 +200,10 @@ async def _together(
     child = EngineChild(
         command, socket, secret=_identity(credentials), tell=holder.say_why_away, has_answered=holder.has_answered
     )
-    looking_after = asyncio.create_task(child.run(stopping))
-    looking_after.add_done_callback(lambda _: is_over.set())
+    supervision = asyncio.create_task(child.run(stopping))
+    supervision.add_done_callback(lambda _: is_over.set())
     await runtime.run(is_over)
-    await looking_after
+    await supervision
 
 
 def _engine_command(options: AgentOptions, model: Path, agent: str, secret: Path) -> list[str]:
@@ -226,8 +226,8 @@ def _engine_checked(options: AgentOptions) -> None:
     command = _engine_command(options, options.model, "agent", options.engine_state / SECRET_FILE)
     check = subprocess.run(options_check(command), capture_output=True, text=True, check=False)
     if check.returncode:
-        *_, why = ["the engine does not understand its options", *check.stderr.strip().splitlines()]
-        raise BadHome(why.removeprefix("luminet: "))
+        *_, reason = ["the engine does not understand its options", *check.stderr.strip().splitlines()]
+        raise BadHome(reason.removeprefix("luminet: "))
 
 
 async def _unless(stopping: asyncio.Event, task: "asyncio.Task[Any]") -> bool:

@@ -43,7 +43,7 @@ class EngineChild:
         admin_socket: Path,
         *,
         secret: bytes = b"",
-        tell: Callable[[str], None] = lambda why: None,
+        tell: Callable[[str], None] = lambda reason: None,
         has_answered: Callable[[], bool] = lambda: True,
     ) -> None:
         self._command, self._socket, self._tell, self._has_answered = command, admin_socket, tell, has_answered
@@ -68,9 +68,9 @@ class EngineChild:
             was_well = self._has_answered() and time.monotonic() - began > WELL_SECONDS
             wait = RESTART_SECONDS[0] if was_well else wait
             reason = last_words_take(self._socket.parent)
-            why = f"the engine {ended_by(status)} and is started again after {wait:g} s{reason and f': {reason}'}"
-            self._tell(why)
-            log.error(why)
+            message = f"the engine {ended_by(status)} and is started again after {wait:g} s{reason and f': {reason}'}"
+            self._tell(message)
+            log.error(message)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(until.wait(), wait)
             wait = min(longest, wait * 2)

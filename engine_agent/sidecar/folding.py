@@ -118,10 +118,10 @@ class Rows:
         sums.counts["generated_tokens"] += record.generated_tokens
         if name := ENDS.get(record.outcome):
             sums.counts[name] += 1
-        about = {"prompt_tokens": opened.prompt_tokens, "cached_tokens": opened.cached_tokens}
+        tokens = {"prompt_tokens": opened.prompt_tokens, "cached_tokens": opened.cached_tokens}
         if record.ttft_ms is not None:
-            sums.times[time_code("ttft", milliseconds=record.ttft_ms, **about)] += 1
-        sums.times[time_code("duration", milliseconds=record.duration_ms, **about)] += 1
+            sums.times[time_code("ttft", milliseconds=record.ttft_ms, **tokens)] += 1
+        sums.times[time_code("duration", milliseconds=record.duration_ms, **tokens)] += 1
         self._bytes += 2 * TIME_BYTES
         self._count_by_key(opened, 0, 0, 0, record.generated_tokens)
 
@@ -244,12 +244,12 @@ class BootFold:
         return ranges
 
     def _ranges(self, page: JournalPage) -> list[Range]:
-        past, ranges = Rows(), [Range(self.upto, self.upto)]
+        already_counted, ranges = Rows(), [Range(self.upto, self.upto)]
         for entry in page.entries:
             if entry.sequence > self.upto:
                 self._take(entry, _grown(ranges, entry.sequence).rows)
             else:
-                self._take(entry, past)
+                self._take(entry, already_counted)
         ranges[-1].upto = max(self.upto, page.last)
         return [record_range for record_range in ranges if record_range.upto > record_range.after]
 

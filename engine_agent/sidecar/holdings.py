@@ -34,12 +34,14 @@ class PairsTold:
             for eviction in evictions
             if eviction["blocks"] == self.blocks.get(_pair(eviction))
         }
-        again = [by_pair[pair] for pair in self.blocks if pair in by_pair]
-        return [*changed[:MOST_PAIRS], *again[: min(MOST_AGAIN, max(0, MOST_PAIRS - len(changed)))]]
+        repeated = [by_pair[pair] for pair in self.blocks if pair in by_pair]
+        return [*changed[:MOST_PAIRS], *repeated[: min(MOST_AGAIN, max(0, MOST_PAIRS - len(changed)))]]
 
     def after(self, evictions: Sequence[Mapping[str, Any]]) -> "PairsTold":
-        now = {_pair(eviction): eviction["blocks"] for eviction in evictions}
-        return PairsTold(self.boot, {pair: old for pair, old in self.blocks.items() if pair not in now} | now)
+        blocks_by_pair = {_pair(eviction): eviction["blocks"] for eviction in evictions}
+        return PairsTold(
+            self.boot, {pair: old for pair, old in self.blocks.items() if pair not in blocks_by_pair} | blocks_by_pair
+        )
 
 
 def formats_most(formats: Mapping[str, Mapping[str, int]], named: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:

@@ -61,12 +61,17 @@ class LevelTeller:
         if levels is None:
             return
         boot, reported = self._told
-        named = _named(levels["namespaces"], reported if boot == levels["boot"] else {})
+        reported_levels = _named(levels["namespaces"], reported if boot == levels["boot"] else {})
         pairs = self._pairs.of(levels["boot"])
-        report = {**levels, **_holdings(levels, named, pairs), "at": self._at(), "namespaces": named}
+        report = {
+            **levels,
+            **_holdings(levels, reported_levels, pairs),
+            "at": self._at(),
+            "namespaces": reported_levels,
+        }
         await self._tell([Report("levels", report)])
         self._pairs = pairs.after(report.get("evictions", ()))
-        self._told = (levels["boot"], {**(reported if boot == levels["boot"] else {}), **named})
+        self._told = (levels["boot"], {**(reported if boot == levels["boot"] else {}), **reported_levels})
 
     async def _tell_gaps(self) -> None:
         namespaces = list(islice(self._traffic, MOST_NAMESPACES))
@@ -79,13 +84,13 @@ class LevelTeller:
                 await self._tell([*_gaps_reports({**gaps, "at": self._at()})])
 
 
-def _holdings(levels: Mapping[str, Any], named: Mapping[str, Any], pairs: PairsTold) -> dict[str, Any]:
+def _holdings(levels: Mapping[str, Any], reported_levels: Mapping[str, Any], pairs: PairsTold) -> dict[str, Any]:
     """Return the evictions, formats and pins, as far as the engine provides them."""
     report: dict[str, Any] = {}
     if "evictions" in levels:
         report["evictions"] = pairs.due(levels["evictions"])
     if "formats" in levels:
-        report["formats"] = formats_most(levels["formats"], named)
+        report["formats"] = formats_most(levels["formats"], reported_levels)
     if "pins" in levels:
         report["pins"] = pins_most(levels["pins"])
     return report

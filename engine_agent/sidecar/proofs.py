@@ -19,15 +19,15 @@ def proof_reports(proofs: Sequence[Proof]) -> Iterator[Report]:
     for purge in _by_purge(proofs):
         final, begun = _parted(purge)
         unfinished = begun[len(final) :] if len(begun) > len(final) else []
-        counted = [*final, *unfinished]
+        counted_proofs = [*final, *unfinished]
         last = purge[-1]
         yield Report(
             "purged",
             {
                 "namespace": last.namespace,
                 "epoch": last.epoch,
-                "blocks": sum(proof.blocks for proof in counted),
-                "bytes": sum(proof.bytes for proof in counted),
+                "blocks": sum(proof.blocks for proof in counted_proofs),
+                "bytes": sum(proof.bytes for proof in counted_proofs),
                 "at": last.at,
                 "engine_boot": last.boot,
             },
@@ -35,8 +35,8 @@ def proof_reports(proofs: Sequence[Proof]) -> Iterator[Report]:
 
 
 def _by_purge(proofs: Sequence[Proof]) -> Iterator[list[Proof]]:
-    for _, those in groupby(sorted(proofs, key=_PURGE), key=_PURGE):
-        yield list(those)
+    for _, purge in groupby(sorted(proofs, key=_PURGE), key=_PURGE):
+        yield list(purge)
 
 
 def _parted(purge: Sequence[Proof]) -> tuple[list[Proof], list[Proof]]:

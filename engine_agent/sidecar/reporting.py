@@ -75,11 +75,11 @@ class Reporter:
             log.error("a heartbeat is left out, because the control plane does not understand it: %s", problem)
             return answer
 
-    async def beat(self, why: str, *, is_down: bool) -> None:
+    async def beat(self, reason: str, *, is_down: bool) -> None:
         """Send only a heartbeat, with the holder's last known state, while the disk is not writable."""
         heartbeat = self._machine.heartbeat({})
         state = {"state": "down"} if is_down else {}
-        heartbeat["engine"] = {**heartbeat["engine"], **state, "why": why[:400]}
+        heartbeat["engine"] = {**heartbeat["engine"], **state, "why": reason[:400]}
         with contextlib.suppress(ControlPlaneAway, ControlPlaneRefused):
             await self._link.report(batch_encode(Batch(time.time(), self._spool.id, self._spool.first, (), heartbeat)))
 

@@ -365,15 +365,15 @@ class Runtime:
         """Return the coroutine that answers the effect, and a function that builds the answer after an error."""
         match effect:
             case asked.Apply():
-                return self._apply(effect), lambda why: _apply_failed(effect, "away", why)
+                return self._apply(effect), lambda reason: _apply_failed(effect, "away", reason)
             case asked.Restore():
-                return self._restore(effect), lambda why: told.Restored("", "away", why)
+                return self._restore(effect), lambda reason: told.Restored("", "away", reason)
             case asked.Pull():
                 return self._pull(effect), told.PullFailed
             case asked.Prove():
-                return self._prove(effect), lambda why: told.Proved(None)
+                return self._prove(effect), lambda reason: told.Proved(None)
             case asked.Operate():
-                return self._operate(effect), lambda why: told.Operated(effect.operation, False, {"why": why})
+                return self._operate(effect), lambda reason: told.Operated(effect.operation, False, {"why": reason})
             case asked.Send():
                 return self._reporter.send(), told.SendFailed
         raise AssertionError(f"an effect that nobody does: {effect!r}")
@@ -405,11 +405,11 @@ class Runtime:
                     await self._beat(f"cannot write {self.config.home}: {problem}")
                     await asyncio.sleep(max(DISK_SECONDS, self.machine.cadence_seconds))
 
-    async def _beat(self, why: str) -> None:
-        look = self._newest.get(told.HolderSeen)
-        is_down = isinstance(look, told.HolderSeen) and look.state is None
+    async def _beat(self, reason: str) -> None:
+        newest = self._newest.get(told.HolderSeen)
+        is_down = isinstance(newest, told.HolderSeen) and newest.state is None
         with self._survived("a heartbeat"):
-            await self._reporter.beat(why, is_down=is_down)
+            await self._reporter.beat(reason, is_down=is_down)
 
     async def _apply(self, effect: asked.Apply) -> Event:
         began, boot = time.perf_counter(), self.machine.holder.boot if self.machine.holder else ""
@@ -501,8 +501,8 @@ class Runtime:
         return {}
 
 
-def _apply_failed(effect: asked.Apply, kind: told.FailureKind, why: str) -> Event:
-    return told.ApplyFailed(effect.generation, effect.target, kind, why)
+def _apply_failed(effect: asked.Apply, kind: told.FailureKind, reason: str) -> Event:
+    return told.ApplyFailed(effect.generation, effect.target, kind, reason)
 
 
 async def _first(until: asyncio.Event, tasks: "list[asyncio.Task[None]]") -> None:

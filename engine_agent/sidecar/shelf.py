@@ -64,10 +64,10 @@ def shared(snapshot: Snapshot, previous: Snapshot | None) -> Snapshot:
     entries: dict[str, Entry] = {}
     buckets = dict(snapshot.buckets)
     for org, bucket in snapshot.buckets.items():
-        theirs = previous.buckets.get(org)
-        if theirs is not None and theirs.hash == bucket.hash:
-            buckets[org] = theirs
-            entries.update((key, previous.entries[key]) for key in theirs.members)
+        previous_bucket = previous.buckets.get(org)
+        if previous_bucket is not None and previous_bucket.hash == bucket.hash:
+            buckets[org] = previous_bucket
+            entries.update((key, previous.entries[key]) for key in previous_bucket.members)
         else:
             entries.update((key, snapshot.entries[key]) for key in bucket.members)
     policies = {

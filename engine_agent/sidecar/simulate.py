@@ -66,22 +66,22 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     joining_options(top.add_argument_group("the control plane"))
-    them = top.add_argument_group("the agents")
-    them.add_argument("--agents", type=_count, default=10, metavar="N", help="how many (10)")
-    them.add_argument("--processes", type=_count, default=1, metavar="N", help="in so many processes (1)")
-    them.add_argument("--prefix", default="simulated", help="of their names: simulated-0001 and so on")
-    them.add_argument("--first", type=_count, default=1, metavar="N", help="number of the first of them (1)")
-    them.add_argument(
+    agents_group = top.add_argument_group("the agents")
+    agents_group.add_argument("--agents", type=_count, default=10, metavar="N", help="how many (10)")
+    agents_group.add_argument("--processes", type=_count, default=1, metavar="N", help="in so many processes (1)")
+    agents_group.add_argument("--prefix", default="simulated", help="of their names: simulated-0001 and so on")
+    agents_group.add_argument("--first", type=_count, default=1, metavar="N", help="number of the first of them (1)")
+    agents_group.add_argument(
         "--label", action="append", type=_label, default=[], metavar="NAME=VALUE", help="of each; may be repeated"
     )
-    them.add_argument(
+    agents_group.add_argument(
         "--clock-skew", type=float, default=0.0, metavar="SECONDS", help="how far this machine's clock is to seem ahead"
     )
-    them.add_argument(
+    agents_group.add_argument(
         "--traffic", type=_rate, default=0.0, metavar="R", help="requests a second of each, reported as usage (0)"
     )
-    them.add_argument("--home", type=Path, metavar="DIR", help="what they keep (.luminet/simulated)")
-    them.add_argument("--json-logs", action="store_true", help="log lines for programs")
+    agents_group.add_argument("--home", type=Path, metavar="DIR", help="what they keep (.luminet/simulated)")
+    agents_group.add_argument("--json-logs", action="store_true", help="log lines for programs")
     return top
 
 

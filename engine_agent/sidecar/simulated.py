@@ -59,11 +59,11 @@ class Counts:
     missed: dict[str, float] = field(default_factory=dict)
 
     def add(self, requests: float, policy: Policy) -> None:
-        hit = hit_ratio(policy)
+        ratio = hit_ratio(policy)
         reason = "expired" if policy.get("prefix_caching", True) else "disabled"
         self.requests += requests
-        self.cached_share += requests * hit
-        self.missed[reason] = self.missed.get(reason, 0.0) + requests * (1 - hit)
+        self.cached_share += requests * ratio
+        self.missed[reason] = self.missed.get(reason, 0.0) + requests * (1 - ratio)
 
 
 def hit_ratio(policy: Policy) -> float:
@@ -74,12 +74,12 @@ def hit_ratio(policy: Policy) -> float:
     return ttl_seconds / (ttl_seconds + REUSED_AFTER_SECONDS)
 
 
-def counted(all_of: Collection[Counts]) -> dict[str, Any]:
+def counted(all_counts: Collection[Counts]) -> dict[str, Any]:
     """Return the counters of a heartbeat (wire.COUNTED), rounded down so that they never decrease."""
-    requests = int(sum(counts.requests for counts in all_of))
-    hits = int(sum(counts.cached_share for counts in all_of))
+    requests = int(sum(counts.requests for counts in all_counts))
+    hits = int(sum(counts.cached_share for counts in all_counts))
     missed: dict[str, float] = {}
-    for counts in all_of:
+    for counts in all_counts:
         for reason, share in counts.missed.items():
             missed[reason] = missed.get(reason, 0.0) + share
     within = [hits * (edge >= HIT_SECONDS) + (requests - hits) * (edge >= MISS_SECONDS) for edge in TTFT_SECONDS]
@@ -132,8 +132,8 @@ class SimulatedEngine:
     def blocks(self, namespace: str) -> int:
         """Return the blocks since the last purge: one for each request, up to the size of the pool."""
         since = self.filled_since.setdefault(namespace, self.clock())
-        gathered = int((self.clock() - since) * REQUESTS_PER_SECOND)
-        return min(gathered, POOL_BYTES // BLOCK_BYTES["fp8"])
+        block_count = int((self.clock() - since) * REQUESTS_PER_SECOND)
+        return min(block_count, POOL_BYTES // BLOCK_BYTES["fp8"])
 
     def levels(self, namespaces: Iterable[str]) -> dict[str, Any]:
         """Return the content of a `levels` report. Only purges remove blocks from this cache."""
@@ -141,11 +141,11 @@ class SimulatedEngine:
         purged: dict[str, int] = {}
         for receipt in self.receipts:
             purged[receipt["namespace"]] = purged.get(receipt["namespace"], 0) + receipt["blocks"]
-        used = min(POOL_BYTES, sum(sizes.values()))
+        used_bytes = min(POOL_BYTES, sum(sizes.values()))
         zeros = dict.fromkeys(("host_bytes", "expired_blocks", "evicted_blocks", "quota_blocks"), 0)
         return {
             "boot": self.boot,
-            "pool": {"capacity_bytes": POOL_BYTES, "used_bytes": used, "evictable_bytes": used},
+            "pool": {"capacity_bytes": POOL_BYTES, "used_bytes": used_bytes, "evictable_bytes": used_bytes},
             "preemptions": 0,
             "namespaces": {
                 name: {"resident_bytes": size, **zeros, "purged_blocks": purged.get(name, 0)}

@@ -114,9 +114,9 @@ class Spool:
         self, reports: Sequence[Report], proofs_told: ProofsTold | None = None, marks: Marks | None = None
     ) -> None:
         entries = [[report.kind, dict(report.told)] for report in reports]
-        moved = {**(marks or {}), **({PROOFS: proofs_told} if proofs_told else {})}
-        self._lines.append(self._told_line(entries, moved))
-        self._take(entries, self._last + 1, moved)
+        new_marks = {**(marks or {}), **({PROOFS: proofs_told} if proofs_told else {})}
+        self._lines.append(self._told_line(entries, new_marks))
+        self._take(entries, self._last + 1, new_marks)
 
     def batch(self, *, sent_at: float, heartbeat: Mapping[str, Any] | None, most: int = MOST_REPORTS) -> Batch:
         """Return as many reports as fit in one request, oldest first, up to a gap in the numbers."""
@@ -172,9 +172,9 @@ class Spool:
 
     def _read(self, content: bytes) -> str:
         """Read the lines, and return a description of the damage."""
-        whole, torn = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
+        complete, incomplete = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
         damaged = doubtful = 0  # bytes; and those of them after the last line that says how far numbers go
-        for line in whole.splitlines(keepends=True):
+        for line in complete.splitlines(keepends=True):
             if (record := _told_by(line)) is None:
                 damaged, doubtful = damaged + len(line), doubtful + len(line)
             else:
@@ -182,7 +182,7 @@ class Spool:
                 doubtful = 0
         if damaged and (not self.id or doubtful >= SHORTEST_TOLD):  # the assigned numbers are unknown
             self._begin_anew()
-        elif self.id and (damaged or torn):
+        elif self.id and (damaged or incomplete):
             self._rewrite()
         return f"{damaged} bytes are damaged, and what they told is lost" if damaged else ""
 
@@ -214,10 +214,10 @@ class Spool:
 
     def _lines_waiting(self) -> Iterator[bytes]:
         """Yield lines with a few reports each, so that damage costs few. Gaps remain."""
-        for _, those in groupby(
+        for _, run in groupby(
             enumerate(self._waiting), key=lambda indexed: (indexed[1][0] - indexed[0], indexed[0] // OF_A_LINE)
         ):
-            numbered = [report for _, report in those]
+            numbered = [report for _, report in run]
             entries = [[kind, json.loads(content)] for _, kind, content in numbered]
             yield _line({"told": entries, "from": numbered[0][0], "upto": 0, "marks": {}})
 
@@ -258,26 +258,26 @@ class SpoolFile:
             return b""
 
     def append(self, line: bytes, *, is_durable: bool = True) -> None:
-        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            _append(handle, line, is_durable=is_durable)
+            _append(descriptor, line, is_durable=is_durable)
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
     def replace(self, content: bytes) -> None:
         replace_file(self._path, content)
 
 
-def _append(handle: int, line: bytes, *, is_durable: bool) -> None:
-    end = os.fstat(handle).st_size
+def _append(descriptor: int, line: bytes, *, is_durable: bool) -> None:
+    end = os.fstat(descriptor).st_size
     try:
-        if os.write(handle, line) != len(line):
+        if os.write(descriptor, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if is_durable:
-            os.fsync(handle)
+            os.fsync(descriptor)
     except OSError:
         with suppress(OSError):
-            os.ftruncate(handle, end)  # half a line would corrupt the next one
+            os.ftruncate(descriptor, end)  # half a line would corrupt the next one
         raise
 
 
@@ -285,8 +285,8 @@ def replace_file(path: Path, content: bytes) -> None:
     """Replace a file so that a power loss leaves the old or the new content. Only the owner may read it."""
     temporary = path.with_name(f".{path.name}.new")
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -298,8 +298,8 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)

@@ -177,19 +177,19 @@ class Sidecar:
     def _pull_due_at(self) -> float:
         if self._must_pull:
             return 0.0
-        behind = self._desired_at + COMMAND_WAIT_SECONDS if self._is_behind else inf
-        return min(self._heard_at + QUIET_SECONDS, behind)
+        overdue_at = self._desired_at + COMMAND_WAIT_SECONDS if self._is_behind else inf
+        return min(self._heard_at + QUIET_SECONDS, overdue_at)
 
     def heartbeat(self, counters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the next heartbeat in wire format."""
         self._sequence += 1
-        state, why = self.engine_state
+        state, reason = self.engine_state
         holder = self.holder or HolderState("", state)
         return {
             "boot": self.boot,
             "sequence": self._sequence,
             "applied": None if self.held is None else {"hash": self.held.hash, "generation": self.held.generation},
-            "engine": {"boot": holder.boot, "state": state, "why": why[:400], "hash": holder.hash},
+            "engine": {"boot": holder.boot, "state": state, "why": reason[:400], "hash": holder.hash},
             "load": dict(holder.load),
             "pool": dict(holder.pool),
             "counters": dict(counters),
@@ -203,8 +203,8 @@ class Sidecar:
             return "down", self.why_away
         if self.held is None:
             return "starting", self._rejected.get(self.desired.hash if self.desired else "", "it has no snapshot yet")
-        if why := self._rejected.get(self.held.hash):
-            return "failed", f"it rejects the snapshot that it is to hold: {why}"
+        if reason := self._rejected.get(self.held.hash):
+            return "failed", f"it rejects the snapshot that it is to hold: {reason}"
         if self._ready_boot != self.holder.boot:
             return "starting", "it is being brought to its snapshot"
         return self.holder.state, self.holder.why
@@ -348,11 +348,11 @@ class Sidecar:
             self._must_pull = True
             self._settle_all(deliveries, "pulled")
 
-    def _reject(self, goal: Held, why: str) -> None:
-        self._rejected[goal.hash] = why
-        rejection = {"generation": goal.generation, "hash": goal.hash, "at": self._at, "reason": why[:400]}
+    def _reject(self, goal: Held, reason: str) -> None:
+        self._rejected[goal.hash] = reason
+        rejection = {"generation": goal.generation, "hash": goal.hash, "at": self._at, "reason": reason[:400]}
         self._tell(Report("rejected", rejection))
-        self._do(Log("error", f"generation {goal.generation} is rejected: {why}"))
+        self._do(Log("error", f"generation {goal.generation} is rejected: {reason}"))
 
     def _pulled(self, event: Pulled) -> None:
         self._is_pulling = False
@@ -389,9 +389,9 @@ class Sidecar:
         self._must_send |= previous is None or (previous.boot, previous.state) != (event.state.boot, event.state.state)
         return None
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, reason: str) -> None:
         self._must_send |= self.holder is not None
-        self.holder, self.why_away, self._proving_since = None, why, None
+        self.holder, self.why_away, self._proving_since = None, reason, None
 
     def _restored(self, event: Restored) -> None:
         self._is_restoring = False
@@ -436,8 +436,8 @@ class Sidecar:
         The ledger is written before the spool, so its entry counts only once the spool has that proof's number.
         """
         boot, number = self._proofs_told
-        told_at = self.ledger.partly_told.get(_purge(proof))
-        return told_at is None or proof.boot != boot or number < told_at
+        reported_number = self.ledger.partly_told.get(_purge(proof))
+        return reported_number is None or proof.boot != boot or number < reported_number
 
     def _keep_partly_told(self, proofs: Sequence[Proof]) -> None:
         last = proofs[-1]
