@@ -71,8 +71,8 @@ def _alive(now: datetime) -> Q:
 
 
 def _key_actor(hash_: bytes, now: datetime, address: str, request_id: str) -> Actor:
-    living = ApiKey.objects.filter(_alive(now), hash=hash_).exclude(organisation__state=Organisation.State.DELETED)
-    key = living.first()
+    active_keys = ApiKey.objects.filter(_alive(now), hash=hash_).exclude(organisation__state=Organisation.State.DELETED)
+    key = active_keys.first()
     if key is None:
         raise InvalidToken
     _used(ApiKey.objects.filter(pk=key.pk), key.last_used_at, now)
@@ -82,8 +82,8 @@ def _key_actor(hash_: bytes, now: datetime, address: str, request_id: str) -> Ac
 
 
 def _operator_token_actor(hash_: bytes, now: datetime, address: str, request_id: str) -> Actor:
-    living = OperatorToken.objects.filter(_alive(now), hash=hash_, user__is_active=True, user__is_operator=True)
-    token = living.select_related("user").first()
+    active_tokens = OperatorToken.objects.filter(_alive(now), hash=hash_, user__is_active=True, user__is_operator=True)
+    token = active_tokens.select_related("user").first()
     if token is None:
         raise InvalidToken
     _used(OperatorToken.objects.filter(pk=token.pk), token.last_used_at, now)
@@ -125,8 +125,8 @@ def permit(actor: Actor, rule: Rule) -> None:
 
 
 def organisations_visible(actor: Actor) -> "QuerySet[Organisation]":
-    living = Organisation.objects.exclude(state=Organisation.State.DELETED)
-    return living if actor.organisation_id is None else living.filter(pk=actor.organisation_id)
+    organisations = Organisation.objects.exclude(state=Organisation.State.DELETED)
+    return organisations if actor.organisation_id is None else organisations.filter(pk=actor.organisation_id)
 
 
 def organisation_for(actor: Actor, slug: str, rule: Rule) -> Organisation:
@@ -181,8 +181,8 @@ def suspension_check(organisation: Organisation, actor: Actor) -> None:
 
 
 def namespaces_visible(actor: Actor, organisation: Organisation) -> "QuerySet[Namespace]":
-    living = Namespace.objects.filter(organisation=organisation, deleted_at=None).select_related("group")
-    return living if actor.namespace_ids is None else living.filter(pk__in=actor.namespace_ids)
+    namespaces = Namespace.objects.filter(organisation=organisation, deleted_at=None).select_related("group")
+    return namespaces if actor.namespace_ids is None else namespaces.filter(pk__in=actor.namespace_ids)
 
 
 def namespace_for(actor: Actor, organisation: Organisation, slug: str) -> Namespace:
@@ -196,13 +196,13 @@ def namespace_for(actor: Actor, organisation: Organisation, slug: str) -> Namesp
 
 def memberships_of(user: User) -> "QuerySet[Member]":
     """Return the memberships of a person, without those in deleted organisations."""
-    living = Member.objects.filter(user=user).exclude(organisation__state=Organisation.State.DELETED)
-    return living.select_related("organisation").order_by("organisation__name", "organisation__slug")
+    memberships = Member.objects.filter(user=user).exclude(organisation__state=Organisation.State.DELETED)
+    return memberships.select_related("organisation").order_by("organisation__name", "organisation__slug")
 
 
 def namespaces_of(memberships: Iterable[Member]) -> "QuerySet[Namespace]":
     """Return the namespaces of all organisations in which the members' roles allow reading, in one query."""
-    readable = [one.organisation_id for one in memberships if actor_for_member(one).has(Scope.POLICY_READ)]
+    readable = [member.organisation_id for member in memberships if actor_for_member(member).has(Scope.POLICY_READ)]
     return Namespace.objects.filter(organisation__in=readable, deleted_at=None)
 
 

@@ -68,8 +68,8 @@ class Actor:
 
 def scopes_expanded(scopes: Iterable[str]) -> frozenset[Scope]:
     """Return the scopes with all scopes that they include."""
-    given = {Scope(scope) for scope in scopes}
-    return frozenset(given.union(*(INCLUDED.get(scope, frozenset()) for scope in given)))
+    granted = {Scope(scope) for scope in scopes}
+    return frozenset(granted.union(*(INCLUDED.get(scope, frozenset()) for scope in granted)))
 
 
 SYSTEM = Actor(ActorKind.SYSTEM, "system", "Luminet", REST_SCOPES)

@@ -13,17 +13,17 @@ def address_parse(value: object) -> str:
 
 def network_of(address: str) -> str:
     """Return the network for which attempts are counted: an IPv6 /64, because one host may own all its addresses."""
-    found = _parsed(address)
-    if isinstance(found, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((found, 64), strict=False).network_address)
-    return UNKNOWN_NETWORK if found is None else str(found)
+    parsed = _parsed(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((parsed, 64), strict=False).network_address)
+    return UNKNOWN_NETWORK if parsed is None else str(parsed)
 
 
 def neighbourhood_of(address: str) -> tuple[str, str]:
     """Return the first and last address of the larger network that a provider gives to one or few customers."""
-    found = ipaddress.ip_address(address)
-    around = ipaddress.ip_network((found, 24 if found.version == 4 else 48), strict=False)
-    return str(around[0]), str(around[-1])
+    parsed = ipaddress.ip_address(address)
+    network = ipaddress.ip_network((parsed, 24 if parsed.version == 4 else 48), strict=False)
+    return str(network[0]), str(network[-1])
 
 
 def _parsed(value: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -67,9 +67,9 @@ def anchor_line(anchor: Anchor) -> str:
 def anchor_read(line: str) -> Anchor:
     """Read an anchor from a line of the file, or of a log with text before it."""
     try:
-        told = json.loads(line[line.index("{") :])
-        anchor = Anchor(int(told["seq"]), bytes.fromhex(told["hash"]), datetime.fromisoformat(told["at"]))
-        mac = bytes.fromhex(told["mac"])
+        fields = json.loads(line[line.index("{") :])
+        anchor = Anchor(int(fields["seq"]), bytes.fromhex(fields["hash"]), datetime.fromisoformat(fields["at"]))
+        mac = bytes.fromhex(fields["mac"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise AnchorDamaged("is no anchor") from None
     keys = [purpose_key("signing_key", PURPOSE), *previous_signing_keys(PURPOSE)]
@@ -83,7 +83,7 @@ def anchors_compare(anchors: Iterable[Anchor]) -> Compared:
     restores: list[Restore] | None = None  # looked up only if needed, because it reads the whole trail
     count, set_back, problems = 0, 0, list[str]()
     for page in _pages(anchors):
-        hashes = dict(AuditRecord.objects.filter(seq__in=[one.seq for one in page]).values_list("seq", "hash"))
+        hashes = dict(AuditRecord.objects.filter(seq__in=[anchor.seq for anchor in page]).values_list("seq", "hash"))
         for anchor in page:
             count += 1
             problem = _problem(anchor, hashes.get(anchor.seq))
@@ -100,10 +100,10 @@ def anchors_compare(anchors: Iterable[Anchor]) -> Compared:
 
 def unanchored_since(anchor: Anchor | None) -> datetime | None:
     """Return the time of the first record that no anchor covers, or None if the head is anchored."""
-    behind = AuditRecord.objects.order_by("seq")
+    unanchored = AuditRecord.objects.order_by("seq")
     if anchor is not None:
-        behind = behind.filter(seq__gt=anchor.seq)
-    return behind.values_list("at", flat=True).first()
+        unanchored = unanchored.filter(seq__gt=anchor.seq)
+    return unanchored.values_list("at", flat=True).first()
 
 
 def _problem(anchor: Anchor, hash_: bytes | memoryview | None) -> str | None:
@@ -113,18 +113,18 @@ def _problem(anchor: Anchor, hash_: bytes | memoryview | None) -> str | None:
     if hash_ is not None:
         return f"record {anchor.seq} is not the one that was anchored at {at}"
     newest = AuditRecord.objects.filter(seq__lt=anchor.seq).order_by("-seq").values_list("seq", flat=True).first() or 0
-    gone = f"record {anchor.seq} is" if newest + 1 == anchor.seq else f"records {newest + 1} to {anchor.seq} are"
-    return f"{gone} missing, which the anchor of {at} has"
+    missing = f"record {anchor.seq} is" if newest + 1 == anchor.seq else f"records {newest + 1} to {anchor.seq} are"
+    return f"{missing} missing, which the anchor of {at} has"
 
 
 def _restores() -> Iterator[Restore]:
     """Yield the restores with a valid link in the chain, which only an owner of the signing key can write."""
     for record in AuditRecord.objects.filter(verb=RESTORED).order_by("seq"):
-        before = AuditRecord.objects.filter(seq=record.seq - 1).values_list("hash", flat=True).first()
-        if Links().fits(GENESIS if before is None else bytes(before), record):
-            told = json.loads(record.after)
-            head, _, _ = str(told["head"]).partition(":")
-            yield Restore(record.seq, int(head), datetime.fromisoformat(told["began_at"]))
+        previous_hash = AuditRecord.objects.filter(seq=record.seq - 1).values_list("hash", flat=True).first()
+        if Links().fits(GENESIS if previous_hash is None else bytes(previous_hash), record):
+            details = json.loads(record.after)
+            head, _, _ = str(details["head"]).partition(":")
+            yield Restore(record.seq, int(head), datetime.fromisoformat(details["began_at"]))
 
 
 def _pages(anchors: Iterable[Anchor]) -> Iterator[Sequence[Anchor]]:

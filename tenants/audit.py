@@ -72,12 +72,12 @@ def audited() -> Iterator[Journal]:
     """Run a transaction and write its audit records. Inside another one, run a part that may fail alone."""
     outer = _journal.get()
     if outer is not None:
-        kept = len(outer.entries)
+        entry_count = len(outer.entries)
         try:
             with transaction.atomic():
                 yield outer
         except BaseException:
-            del outer.entries[kept:]
+            del outer.entries[entry_count:]
             raise
         return
     journal = Journal()
@@ -116,12 +116,12 @@ def _insert(entries: list[AuditRecord]) -> None:
     """Insert the records as columns in one statement: there may be thousands, and other writers wait for the head."""
     fields = AuditRecord._meta.concrete_fields
     # Without the length, so that PostgreSQL raises an error for long values and does not cut them.
-    kinds = [str(one.db_type(connection)).partition("(")[0] for one in fields]
-    names, arrays = ", ".join(f'"{one.column}"' for one in fields), ", ".join(f"%s::{kind}[]" for kind in kinds)
+    kinds = [str(field.db_type(connection)).partition("(")[0] for field in fields]
+    names, arrays = ", ".join(f'"{field.column}"' for field in fields), ", ".join(f"%s::{kind}[]" for kind in kinds)
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {AuditRecord._meta.db_table} ({names}) SELECT * FROM unnest({arrays})",  # noqa: S608  # ours
-            [[getattr(one, field.attname) for one in entries] for field in fields],
+            [[getattr(record, field.attname) for record in entries] for field in fields],
         )
 
 
@@ -147,9 +147,9 @@ class Links:
 
     def fits(self, previous: bytes, record: AuditRecord) -> bool:
         hash_ = bytes(record.hash)
-        for place in reversed(range(len(self._keys))):
-            if hmac.compare_digest(record_hash(previous, record, self._keys[place]), hash_):
-                del self._keys[place + 1 :]
+        for index in reversed(range(len(self._keys))):
+            if hmac.compare_digest(record_hash(previous, record, self._keys[index]), hash_):
+                del self._keys[index + 1 :]
                 return True
         return False
 
@@ -199,7 +199,7 @@ def audit_verify(*, remembered_head: str | None = None, seen: Seen = _unwatched)
     """
     head = AuditHead.objects.filter(pk=1).first() or AuditHead(seq=0, hash=GENESIS)
     previous, seq, links = GENESIS, 0, Links()
-    remembered_seen = remembered_head in (None, head_text(0, GENESIS))
+    has_remembered_head = remembered_head in (None, head_text(0, GENESIS))
     for record in _records(AuditRecord.objects.filter(seq__lte=head.seq), seen):
         if record.seq <= seq:
             return Verdict(seq, head_text(seq, previous), f"record {record.seq} was inserted: numbers begin at 1")
@@ -208,12 +208,12 @@ def audit_verify(*, remembered_head: str | None = None, seen: Seen = _unwatched)
         if not links.fits(previous, record):
             return Verdict(seq, head_text(seq, previous), f"record {record.seq} was changed")
         previous, seq = bytes(record.hash), record.seq
-        remembered_seen = remembered_seen or remembered_head == head_text(seq, previous)
-    found = head_text(seq, previous)
-    if not remembered_seen:
+        has_remembered_head = has_remembered_head or remembered_head == head_text(seq, previous)
+    actual_head = head_text(seq, previous)
+    if not has_remembered_head:
         problem = f"the remembered head {remembered_head} is not part of this trail: its end was cut off or rewritten"
-        return Verdict(seq, found, problem)
-    return Verdict(seq, found, _head_problem(head, seq, previous))
+        return Verdict(seq, actual_head, problem)
+    return Verdict(seq, actual_head, _head_problem(head, seq, previous))
 
 
 def _head_problem(head: AuditHead, seq: int, last: bytes) -> str | None:

@@ -70,8 +70,8 @@ class _Choice(BaseModel):
     allowed: list[str]
 
     def problem(self, value: Any) -> str | None:
-        asked = value if isinstance(value, list) else [value]
-        outside = [one for one in asked if one not in self.allowed]
+        choices = value if isinstance(value, list) else [value]
+        outside = [choice for choice in choices if choice not in self.allowed]
         if not outside:
             return None
         return f"{', '.join(outside)} is not among what you may choose: {', '.join(self.allowed) or 'nothing'}"
@@ -99,8 +99,8 @@ def _bound_type(field: PolicyField) -> type[BaseModel]:
             values: Any = Literal[field.choices]
             return create_model(f"{called}s", __base__=_Choice, __doc__=KvDtypes.__doc__, allowed=list[values])
     end: Any = Annotated[float, Field(ge=field.minimum, le=field.maximum, allow_inf_nan=False)] | None
-    words = f"A {field.label.lower()} from `min` to `max`; a side left out is open."
-    return create_model(f"{called}Range", __base__=_Range, __doc__=words, min=(end, None), max=(end, None))
+    description = f"A {field.label.lower()} from `min` to `max`; a side left out is open."
+    return create_model(f"{called}Range", __base__=_Range, __doc__=description, min=(end, None), max=(end, None))
 
 
 BOUND_TYPES = {name: _bound_type(field) for name, field in policy_fields.FIELDS.items()}

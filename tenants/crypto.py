@@ -80,8 +80,8 @@ def secret_prefix(secret: str) -> str:
 
 def secret_is_well_formed(kind: str, secret: str) -> bool:
     body, check = secret[len(kind) + 1 : -CHECK_LETTERS], secret[-CHECK_LETTERS:]
-    well_cut = secret.startswith(f"{kind}_") and len(body) == SECRET_LETTERS and secret.isascii()
-    return well_cut and hmac.compare_digest(check, _check(kind, body))
+    is_well_formed = secret.startswith(f"{kind}_") and len(body) == SECRET_LETTERS and secret.isascii()
+    return is_well_formed and hmac.compare_digest(check, _check(kind, body))
 
 
 def secret_hash(secret: str) -> bytes:

@@ -78,8 +78,8 @@ def desired_read(group_id: int, kind: AgentKind, *, now: datetime) -> Desired:
     # Read the head first: inside another transaction it may be older than the rows, which are then read again.
     with consistent_read():
         mark = _head()
-        found = entries_read(group_id, kind, now=now)
-    return Desired(group_id, kind, snapshot_build(kind, found.entries, found.policies), mark, found.ends)
+        entries = entries_read(group_id, kind, now=now)
+    return Desired(group_id, kind, snapshot_build(kind, entries.entries, entries.policies), mark, entries.ends)
 
 
 def desired_refresh(desired: Desired, *, now: datetime) -> Desired:
@@ -89,11 +89,11 @@ def desired_refresh(desired: Desired, *, now: datetime) -> Desired:
         changed = _changed(desired.mark, head)
         if changed is None:
             return desired_read(desired.group_id, desired.kind, now=now)
-        stale = changed | {int(one) for one, at in desired.ends.items() if at <= now}
+        stale = changed | {int(organisation_id) for organisation_id, at in desired.ends.items() if at <= now}
         if not stale:
             return replace(desired, mark=head)
-        found = entries_read(desired.group_id, desired.kind, now=now, organisation_ids=stale)
-    return _replaced(desired, {str(one) for one in stale}, found, head)
+        fresh = entries_read(desired.group_id, desired.kind, now=now, organisation_ids=stale)
+    return _replaced(desired, {str(organisation_id) for organisation_id in stale}, fresh, head)
 
 
 def _head() -> Mark:
@@ -107,29 +107,38 @@ def _changed(since: Mark, until: Mark) -> set[int] | None:
         return set()
     if not _is_part_of_the_trail(since):
         return None
-    news = AuditRecord.objects.filter(seq__gt=since.seq, seq__lte=until.seq).exclude(verb__in=IGNORED_VERBS)
-    ids = set(news.values_list("organisation_id", flat=True).distinct())
-    concerned = {one for one in ids if one is not None}
-    return concerned if len(concerned) == len(ids) else None
+    new_records = AuditRecord.objects.filter(seq__gt=since.seq, seq__lte=until.seq).exclude(verb__in=IGNORED_VERBS)
+    ids = set(new_records.values_list("organisation_id", flat=True).distinct())
+    organisation_ids = {organisation_id for organisation_id in ids if organisation_id is not None}
+    return organisation_ids if len(organisation_ids) == len(ids) else None
 
 
 def _is_part_of_the_trail(mark: Mark) -> bool:
     if mark.seq == 0:
         return True
-    found = AuditRecord.objects.filter(seq=mark.seq).values_list("hash", flat=True).first()
-    return found is not None and bytes(found) == mark.hash
+    stored_hash = AuditRecord.objects.filter(seq=mark.seq).values_list("hash", flat=True).first()
+    return stored_hash is not None and bytes(stored_hash) == mark.hash
 
 
-def _replaced(desired: Desired, stale: set[str], found: Entries, mark: Mark) -> Desired:
+def _replaced(desired: Desired, stale: set[str], fresh: Entries, mark: Mark) -> Desired:
     """Replace the entries of stale organisations.
 
     Only differing entries are checked and hashed again, which are few.
     """
-    before = desired.snapshot
-    held = (key for one in stale if one in before.buckets for key in before.buckets[one].members)
-    gone = [key for key in held if key not in found.entries]
-    put = {key: entry for key, entry in found.entries.items() if before.entries.get(key) != entry}
-    policies = {one: policy for one, policy in found.policies.items() if one not in before.policies}
-    snapshot = before.replaced(put=put, drop=gone, policies=policies)
-    ends = {one: at for one, at in desired.ends.items() if one not in stale} | found.ends
+    previous = desired.snapshot
+    stale_keys = (
+        key
+        for organisation_id in stale
+        if organisation_id in previous.buckets
+        for key in previous.buckets[organisation_id].members
+    )
+    removed_keys = [key for key in stale_keys if key not in fresh.entries]
+    put = {key: entry for key, entry in fresh.entries.items() if previous.entries.get(key) != entry}
+    policies = {
+        policy_hash: policy for policy_hash, policy in fresh.policies.items() if policy_hash not in previous.policies
+    }
+    snapshot = previous.replaced(put=put, drop=removed_keys, policies=policies)
+    ends = {
+        organisation_id: at for organisation_id, at in desired.ends.items() if organisation_id not in stale
+    } | fresh.ends
     return replace(desired, snapshot=snapshot, mark=mark, ends=ends)

@@ -51,17 +51,17 @@ def _misplaced(draft: Draft) -> Iterator[FieldProblem]:
     for path, values in ((ROOT, draft.after), *((f"{ROOT}.models.{model}", models[model]) for model in models)):
         for name in values:
             if name in FIELDS and level not in FIELDS[name].levels:
-                places = " or ".join(FIELDS[name].levels)
-                yield FieldProblem(f"{path}.{name}", f"cannot be set for a {level}, only for: {places}")
+                allowed_levels = " or ".join(FIELDS[name].levels)
+                yield FieldProblem(f"{path}.{name}", f"cannot be set for a {level}, only for: {allowed_levels}")
 
 
 def _contradictions_below(draft: Draft, below: Iterable[Below], actor: Actor) -> Iterator[FieldProblem]:
     by_problem: dict[FieldProblem, list[str]] = {}
-    for one, found in _each_below(draft, below):
-        for problem in found:
+    for descendant, problems in _each_below(draft, below):
+        for problem in problems:
             names = by_problem.setdefault(problem, [])
-            if actor.may_see(one.namespace_id):
-                names.append(f"{one.organisation}/{one.namespace}")
+            if actor.may_see(descendant.namespace_id):
+                names.append(f"{descendant.organisation}/{descendant.namespace}")
     for problem, names in by_problem.items():
         where = listed(names, NAMED_AT_MOST) or "another namespace"
         yield FieldProblem(problem.field, f"in {where}: {problem.message}")
@@ -70,17 +70,17 @@ def _contradictions_below(draft: Draft, below: Iterable[Below], actor: Actor) ->
 def _each_below(draft: Draft, below: Iterable[Below]) -> Iterator[tuple[Below, list[FieldProblem]]]:
     """Yield namespaces with contradictions, checking each combination of levels once."""
     seen: dict[Hashable, list[FieldProblem]] = {}
-    for one in below:
-        combination = one.combination
+    for descendant in below:
+        combination = descendant.combination
         if combination not in seen:
-            seen[combination] = list(contradictions(draft.chain(one)))
+            seen[combination] = list(contradictions(draft.chain(descendant)))
         if seen[combination]:
-            yield one, seen[combination]
+            yield descendant, seen[combination]
 
 
 def _placed(draft: Draft, problems: Iterable[FieldProblem]) -> Iterator[FieldProblem]:
-    for one in problems:
-        yield FieldProblem(draft.where + one.field.removeprefix(ROOT), one.message)
+    for problem in problems:
+        yield FieldProblem(draft.where + problem.field.removeprefix(ROOT), problem.message)
 
 
 def promises_more(draft: Draft) -> bool:
@@ -99,8 +99,8 @@ def promises_more(draft: Draft) -> bool:
 
 
 def _shares_said(level: Values) -> dict[tuple[str | None, str], float]:
-    every = [(None, level), *level.get("models", {}).items()]
-    return {(model, share): said[share] for model, said in every for share in PROMISES if share in said}
+    values_by_model = [(None, level), *level.get("models", {}).items()]
+    return {(model, share): values[share] for model, values in values_by_model for share in PROMISES if share in values}
 
 
 def _masks_otherwise(draft: Draft) -> bool:

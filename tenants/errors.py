@@ -51,7 +51,7 @@ class InvalidFields(TenantsError):
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{one.field}: {one.message}" for one in self.problems))
+        super().__init__("; ".join(f"{problem.field}: {problem.message}" for problem in self.problems))
 
 
 class PublishRefused(InvalidFields):
@@ -68,7 +68,7 @@ class Conflict(TenantsError):
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{one.field}: {one.message}" for one in self.problems))
+        super().__init__("; ".join(f"{problem.field}: {problem.message}" for problem in self.problems))
 
 
 class EmailTaken(Conflict):
@@ -77,8 +77,8 @@ class EmailTaken(Conflict):
 
 
 class Taken(Conflict):
-    def __init__(self, field: str, value: str, what: str) -> None:
-        super().__init__([FieldProblem(field, f"{value!r} is the {field} of another {what}; choose a different one")])
+    def __init__(self, field: str, value: str, kind: str) -> None:
+        super().__init__([FieldProblem(field, f"{value!r} is the {field} of another {kind}; choose a different one")])
 
 
 class LimitReached(Conflict):
@@ -114,8 +114,8 @@ class TooManyDeletes(Conflict):
 class NotFound(TenantsError):
     """The object does not exist or belongs to another owner. The error does not reveal which."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"There is no such {what}.")
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"There is no such {kind}.")
 
 
 class NotPermitted(TenantsError):
@@ -133,7 +133,7 @@ class OutOfBounds(NotPermitted):
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{one.field}: {one.message}" for one in self.problems))
+        super().__init__("; ".join(f"{problem.field}: {problem.message}" for problem in self.problems))
 
 
 class OrganisationSuspended(NotPermitted):

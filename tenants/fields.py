@@ -67,9 +67,9 @@ def all_checked(*checks: Callable[[], Any]) -> list[Any]:
     return answers
 
 
-def _text_check(value: str, field: str, most: int, *, allowed: str) -> None:
-    if len(value) > most:
-        raise InvalidFields([FieldProblem(field, f"has {len(value)} characters, {most} is the most")])
+def _text_check(value: str, field: str, limit: int, *, allowed: str) -> None:
+    if len(value) > limit:
+        raise InvalidFields([FieldProblem(field, f"has {len(value)} characters, {limit} is the most")])
     for letter in value:
         if letter not in allowed and unicodedata.category(letter) in _UNWELCOME:
             raise InvalidFields(

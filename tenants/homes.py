@@ -48,18 +48,18 @@ def homes_of(user: User) -> list[Home]:
 def inheriting(field: str) -> tuple[int, int]:
     """Return how many namespaces inherit a field from the fleet, and how many there are."""
     own = Q(policy_level__policy__has_key=field) | Q(organisation__policy_level__policy__has_key=field)
-    living = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
-    found = living.aggregate(all=Count("pk"), own=Count("pk", filter=own))
-    return found["all"] - found["own"], found["all"]
+    existing = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
+    counts = existing.aggregate(all=Count("pk"), own=Count("pk", filter=own))
+    return counts["all"] - counts["own"], counts["all"]
 
 
 def _first_namespaces(memberships: Sequence[Member]) -> Sequence[Namespace]:
     by = "organisation_id"
-    counted = namespaces_of(memberships).annotate(
+    ranked = namespaces_of(memberships).annotate(
         place=Window(RowNumber(), partition_by=by, order_by="slug"), total=Window(Count("pk"), partition_by=by)
     )
-    found = counted.filter(place__lte=NAMESPACES_AT_MOST).order_by("slug")
-    return list(found.select_related("policy_level", "organisation__policy_level"))
+    selected = ranked.filter(place__lte=NAMESPACES_AT_MOST).order_by("slug")
+    return list(selected.select_related("policy_level", "organisation__policy_level"))
 
 
 def _home(member: Member, rows: Sequence[Namespace], fleet: PolicyLevel) -> Home:

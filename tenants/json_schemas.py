@@ -12,5 +12,5 @@ def defaults_described(schema: dict[str, Any], sentence: str = "Default: {}.") -
     for member in schema.get("properties", {}).values():
         default = member.pop("default", None)
         if default not in (None, "") and not isinstance(default, dict):
-            words = sentence.format(f"`{json.dumps(default)}`")
-            member["description"] = " ".join(filter(None, [member.get("description"), words]))
+            sentence_with_default = sentence.format(f"`{json.dumps(default)}`")
+            member["description"] = " ".join(filter(None, [member.get("description"), sentence_with_default]))

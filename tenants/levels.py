@@ -42,10 +42,14 @@ class Place:
 FLEET = Place()
 
 
-def level_of(place: Place) -> PolicyLevel:
-    if place.organisation is None:
+def level_of(policy_scope: Place) -> PolicyLevel:
+    if policy_scope.organisation is None:
         return PolicyLevel.objects.get_or_create(kind=PolicyLevel.Kind.FLEET)[0]
-    owner = {"organisation": place.organisation} if place.namespace is None else {"namespace": place.namespace}
+    owner = (
+        {"organisation": policy_scope.organisation}
+        if policy_scope.namespace is None
+        else {"namespace": policy_scope.namespace}
+    )
     level = PolicyLevel.objects.filter(**owner).first()
     if level is None:  # removed since the caller looked it up
         raise NotFound("policy")
@@ -59,9 +63,9 @@ def place_of(level: PolicyLevel) -> Place:
     return Place(level.organisation)
 
 
-def levels_of(place: Place) -> list[PolicyLevel]:
+def levels_of(policy_scope: Place) -> list[PolicyLevel]:
     """Return the levels that a place inherits, outermost first, and its own. One query reads them at one moment."""
-    organisation_id, namespace_id = place.key
+    organisation_id, namespace_id = policy_scope.key
     owners = Q(kind=PolicyLevel.Kind.FLEET)
     keys: list[Key] = [FLEET.key]
     if organisation_id is not None:
@@ -70,12 +74,12 @@ def levels_of(place: Place) -> list[PolicyLevel]:
     if namespace_id is not None:
         owners |= Q(namespace=namespace_id)
         keys.append((None, namespace_id))
-    found = {(one.organisation_id, one.namespace_id): one for one in PolicyLevel.objects.filter(owners)}
-    if FLEET.key not in found:
-        found[FLEET.key] = level_of(FLEET)
-    if not all(key in found for key in keys):  # removed since the caller looked it up
+    levels_by_key = {(level.organisation_id, level.namespace_id): level for level in PolicyLevel.objects.filter(owners)}
+    if FLEET.key not in levels_by_key:
+        levels_by_key[FLEET.key] = level_of(FLEET)
+    if not all(key in levels_by_key for key in keys):  # removed since the caller looked it up
         raise NotFound("policy")
-    return [found[key] for key in keys]
+    return [levels_by_key[key] for key in keys]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,34 +91,41 @@ class Locked:
     organisation: Organisation | None
 
 
-def levels_lock(places: Sequence[Place], *, actor: Actor) -> list[Locked]:
+def levels_lock(policy_scopes: Sequence[Place], *, actor: Actor) -> list[Locked]:
     """Lock levels in the order of `locks.py`; each level is one object throughout.
 
     The fleet's level gets only a shared lock unless it is among them, so that organisations can publish at the same
     time.
     """
-    fleet = fleet_lock() if FLEET in places else fleet_hold()
-    named = {place.organisation.pk for place in places if place.organisation is not None}
-    organisations = {one.pk: one for one in organisations_lock(named, actor=actor)}
-    namespaces_lock({place.namespace.pk for place in places if place.namespace is not None})
-    owners = Q(organisation__in={place.key[0] for place in places}) | Q(
-        namespace__in={place.key[1] for place in places}
+    fleet = fleet_lock() if FLEET in policy_scopes else fleet_hold()
+    organisation_ids = {
+        policy_scope.organisation.pk for policy_scope in policy_scopes if policy_scope.organisation is not None
+    }
+    organisations = {
+        organisation.pk: organisation for organisation in organisations_lock(organisation_ids, actor=actor)
+    }
+    namespaces_lock({policy_scope.namespace.pk for policy_scope in policy_scopes if policy_scope.namespace is not None})
+    owners = Q(organisation__in={policy_scope.key[0] for policy_scope in policy_scopes}) | Q(
+        namespace__in={policy_scope.key[1] for policy_scope in policy_scopes}
     )
     levels = PolicyLevel.objects.select_for_update().filter(owners).order_by("pk")
-    held = {(level.organisation_id, level.namespace_id): level for level in levels}
-    return [_locked(place, fleet, held, organisations) for place in places]
+    levels_by_key = {(level.organisation_id, level.namespace_id): level for level in levels}
+    return [_locked(policy_scope, fleet, levels_by_key, organisations) for policy_scope in policy_scopes]
 
 
 def _locked(
-    place: Place, fleet: PolicyLevel, held: dict[Key, PolicyLevel], organisations: dict[int, Organisation]
+    policy_scope: Place,
+    fleet: PolicyLevel,
+    levels_by_key: dict[Key, PolicyLevel],
+    organisations: dict[int, Organisation],
 ) -> Locked:
-    organisation_id, namespace_id = place.key
+    organisation_id, namespace_id = policy_scope.key
     if organisation_id is None:
         return Locked(fleet, (), None)
-    own, organisation = held[organisation_id, None], organisations[organisation_id]
+    own, organisation = levels_by_key[organisation_id, None], organisations[organisation_id]
     if namespace_id is None:
         return Locked(own, (fleet,), organisation)
-    return Locked(held[None, namespace_id], (fleet, own), organisation)
+    return Locked(levels_by_key[None, namespace_id], (fleet, own), organisation)
 
 
 def fleet_lock() -> PolicyLevel:
@@ -129,14 +140,14 @@ def levels_hold(
     organisations: Iterable[Organisation], *, actor: Actor
 ) -> dict[int, tuple[Organisation, list[PolicyLevel]]]:
     """Lock the organisations until commit, and return each with the levels that its namespaces inherit."""
-    fleet, ids = fleet_hold(), {one.pk for one in organisations}
+    fleet, ids = fleet_hold(), {organisation.pk for organisation in organisations}
     locked = organisations_lock(ids, actor=actor)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT 1 FROM tenants_policylevel WHERE organisation_id = ANY(%s) ORDER BY id FOR SHARE", [sorted(ids)]
         )
-    levels = {one.organisation_id: one for one in PolicyLevel.objects.filter(organisation__in=ids)}
-    return {one.pk: (one, [fleet, levels[one.pk]]) for one in locked}
+    levels = {level.organisation_id: level for level in PolicyLevel.objects.filter(organisation__in=ids)}
+    return {organisation.pk: (organisation, [fleet, levels[organisation.pk]]) for organisation in locked}
 
 
 def fleet_hold() -> PolicyLevel:
@@ -151,32 +162,32 @@ def _held(level: PolicyLevel) -> PolicyLevel:
     return level
 
 
-def namespaces_by_place(places: Sequence[Place]) -> dict[Key, list[Below]]:
+def namespaces_by_place(policy_scopes: Sequence[Place]) -> dict[Key, list[Below]]:
     """Return the existing namespaces, each under its nearest place above, without those that are a place themselves."""
-    keys = {place.key for place in places}
-    upper = [place for place in places if place.namespace is None]
-    found: dict[Key, list[Below]] = {}
-    if not upper:
-        return found
-    one_query = upper[0] if len(upper) == 1 else FLEET
-    for below in namespaces_below(one_query):
-        own, theirs = (below.organisation_id, below.namespace_id), (below.organisation_id, None)
-        nearest = theirs if theirs in keys else FLEET.key
-        if own not in keys and nearest in keys:
-            found.setdefault(nearest, []).append(below)
-    return found
+    keys = {policy_scope.key for policy_scope in policy_scopes}
+    upper_scopes = [policy_scope for policy_scope in policy_scopes if policy_scope.namespace is None]
+    namespaces_by_key: dict[Key, list[Below]] = {}
+    if not upper_scopes:
+        return namespaces_by_key
+    outermost = upper_scopes[0] if len(upper_scopes) == 1 else FLEET
+    for below in namespaces_below(outermost):
+        namespace_key, organisation_key = (below.organisation_id, below.namespace_id), (below.organisation_id, None)
+        nearest = organisation_key if organisation_key in keys else FLEET.key
+        if namespace_key not in keys and nearest in keys:
+            namespaces_by_key.setdefault(nearest, []).append(below)
+    return namespaces_by_key
 
 
-def namespaces_below(place: Place, *, group_ids: "set[int] | None" = None) -> Iterator[Below]:
+def namespaces_below(policy_scope: Place, *, group_ids: "set[int] | None" = None) -> Iterator[Below]:
     """Yield the existing namespaces in one query."""
-    living = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
-    if place.organisation is not None:
-        living = living.filter(organisation=place.organisation)
-    if place.namespace is not None:
-        living = living.filter(pk=place.namespace.pk)
+    existing = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
+    if policy_scope.organisation is not None:
+        existing = existing.filter(organisation=policy_scope.organisation)
+    if policy_scope.namespace is not None:
+        existing = existing.filter(pk=policy_scope.namespace.pk)
     if group_ids is not None:
-        living = living.filter(group_id__in=group_ids)
-    rows: Any = living.order_by("pk").values_list(
+        existing = existing.filter(group_id__in=group_ids)
+    rows: Any = existing.order_by("pk").values_list(
         "organisation_id",
         "organisation__slug",
         "pk",
@@ -187,5 +198,5 @@ def namespaces_below(place: Place, *, group_ids: "set[int] | None" = None) -> It
     )
     parsed = cache(json.loads)  # thousands of rows have few different texts: parse each once, into one shared object
     for org, org_slug, pk, slug, group_id, org_policy, policy in rows.iterator(chunk_size=5000):
-        said = parsed(org_policy), parsed(policy)
-        yield Below(org, org_slug, pk, slug, group_id, *said, stored=(org_policy, policy))
+        policies = parsed(org_policy), parsed(policy)
+        yield Below(org, org_slug, pk, slug, group_id, *policies, stored=(org_policy, policy))

@@ -49,59 +49,59 @@ class TrailSought:
     words: str = ""
 
 
-def organisations_found(actor: Actor, words: str) -> list[Listed]:
+def organisations_found(actor: Actor, search: str) -> list[Listed]:
     """Return all matching organisations with few columns: sorting by counts from elsewhere needs all rows."""
-    found = _fitting(organisations_visible(actor), words, "slug", "name").order_by("slug")
-    return [Listed(*row) for row in found.values_list("pk", "slug", "name", "state")]
+    organisations = _fitting(organisations_visible(actor), search, "slug", "name").order_by("slug")
+    return [Listed(*row) for row in organisations.values_list("pk", "slug", "name", "state")]
 
 
 def namespaces_counted(organisations: Sequence[int]) -> dict[int, int]:
-    living = Namespace.objects.filter(organisation__in=organisations, deleted_at=None)
-    return dict(living.values_list("organisation").annotate(Count("pk")))
+    existing = Namespace.objects.filter(organisation__in=organisations, deleted_at=None)
+    return dict(existing.values_list("organisation").annotate(Count("pk")))
 
 
-def namespaces_found(actor: Actor, organisation: Organisation, words: str) -> "QuerySet[Namespace]":
-    return _fitting(namespaces_visible(actor, organisation), words, "slug", "name").order_by("slug")
+def namespaces_found(actor: Actor, organisation: Organisation, search: str) -> "QuerySet[Namespace]":
+    return _fitting(namespaces_visible(actor, organisation), search, "slug", "name").order_by("slug")
 
 
-def namespaces_in_force(found: Any) -> list[NamespaceHome]:
+def namespaces_in_force(namespaces: Any) -> list[NamespaceHome]:
     """Return a page of namespaces with their effective policies."""
     fleet = level_of(FLEET)
-    rows = found.select_related("policy_level", "organisation__policy_level")
+    rows = namespaces.select_related("policy_level", "organisation__policy_level")
     return [namespace_home(row, fleet) for row in rows]
 
 
-def keys_found(organisation: Organisation, words: str) -> "QuerySet[ApiKey]":
+def keys_found(organisation: Organisation, search: str) -> "QuerySet[ApiKey]":
     """Return matching keys, newest first, so that a new key is on top."""
-    return _fitting(keys_of(organisation), words, "name", "prefix").order_by("-created_at", "pk")
+    return _fitting(keys_of(organisation), search, "name", "prefix").order_by("-created_at", "pk")
 
 
-def members_found(organisation: Organisation, words: str) -> "QuerySet[Member]":
-    return _fitting(members_of(organisation), words, "email").order_by("email")
+def members_found(organisation: Organisation, search: str) -> "QuerySet[Member]":
+    return _fitting(members_of(organisation), search, "email").order_by("email")
 
 
-def records_found(actor: Actor, organisation: Organisation, words: str) -> "QuerySet[AuditRecord]":
+def records_found(actor: Actor, organisation: Organisation, search: str) -> "QuerySet[AuditRecord]":
     """Return an organisation's audit records, newest first."""
     within = audit_visible(actor).filter(organisation_id=organisation.pk)
-    return _fitting(within, words, "verb", "target").order_by("-seq")
+    return _fitting(within, search, "verb", "target").order_by("-seq")
 
 
-def trail_found(actor: Actor, sought: TrailSought) -> "QuerySet[AuditRecord]":
+def trail_found(actor: Actor, filters: TrailSought) -> "QuerySet[AuditRecord]":
     """Return all audit records that this actor may see, newest first. Raise NotFound for an unknown organisation."""
     rows = audit_visible(actor)
-    if sought.organisation:
-        ids = Organisation.objects.filter(slug=sought.organisation).values_list("pk", flat=True)
+    if filters.organisation:
+        ids = Organisation.objects.filter(slug=filters.organisation).values_list("pk", flat=True)
         if not ids:
             raise NotFound("organisation")
         rows = rows.filter(organisation_id__in=list(ids))
-    if sought.verb:
-        rows = rows.filter(verb=sought.verb)
-    if sought.since is not None:
-        rows = rows.filter(at__gte=sought.since)
-    if sought.until is not None:
-        rows = rows.filter(at__lt=sought.until)
-    rows = _fitting(rows, sought.who, "actor_name")
-    return _fitting(rows, sought.words, "verb", "target", "request_id", "address").order_by("-seq")
+    if filters.verb:
+        rows = rows.filter(verb=filters.verb)
+    if filters.since is not None:
+        rows = rows.filter(at__gte=filters.since)
+    if filters.until is not None:
+        rows = rows.filter(at__lt=filters.until)
+    rows = _fitting(rows, filters.who, "actor_name")
+    return _fitting(rows, filters.words, "verb", "target", "request_id", "address").order_by("-seq")
 
 
 def holdings_of(organisation: Organisation) -> Holdings:
@@ -114,8 +114,8 @@ def holdings_of(organisation: Organisation) -> Holdings:
     )
 
 
-def _fitting(rows: "QuerySet[Row]", words: str, *fields: str) -> "QuerySet[Row]":
-    wanted = Q()
+def _fitting(rows: "QuerySet[Row]", search: str, *fields: str) -> "QuerySet[Row]":
+    condition = Q()
     for field in fields:
-        wanted |= Q(**{f"{field}__icontains": words})
-    return rows.filter(wanted) if words else rows
+        condition |= Q(**{f"{field}__icontains": search})
+    return rows.filter(condition) if search else rows

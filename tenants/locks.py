@@ -34,44 +34,44 @@ def organisation_lock(organisation: Organisation, *, actor: Actor) -> Organisati
     Raise NotFound if it was deleted, and OrganisationSuspended for its members. Bounds, limits and state may have
     changed during the wait, so use those of the result.
     """
-    (found,) = organisations_lock({organisation.pk}, actor=actor)
-    return found
+    (locked,) = organisations_lock({organisation.pk}, actor=actor)
+    return locked
 
 
 def namespace_lock(namespace: Namespace) -> Namespace:
     """Lock a namespace, within its organisation's lock. A join could miss rows that change during the wait."""
-    living = Namespace.objects.select_for_update(no_key=True).filter(deleted_at=None)
-    found = living.filter(pk=namespace.pk).first()
-    if found is None:
+    existing = Namespace.objects.select_for_update(no_key=True).filter(deleted_at=None)
+    locked = existing.filter(pk=namespace.pk).first()
+    if locked is None:
         raise NotFound("namespace")
-    return found
+    return locked
 
 
 def organisations_lock(ids: Collection[int], *, actor: Actor) -> list[Organisation]:
     """Lock several organisations in order of their ids."""
-    living = Organisation.objects.exclude(state=Organisation.State.DELETED)
-    found = list(living.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk"))
-    if len(found) < len(ids):
+    existing = Organisation.objects.exclude(state=Organisation.State.DELETED)
+    organisations = list(existing.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk"))
+    if len(organisations) < len(ids):
         raise NotFound("organisation")
-    for one in found:
-        suspension_check(one, actor)
-    return found
+    for organisation in organisations:
+        suspension_check(organisation, actor)
+    return organisations
 
 
 def namespaces_lock(ids: Collection[int]) -> list[Namespace]:
     """Lock several namespaces of locked organisations, in order of their ids."""
-    living = Namespace.objects.filter(deleted_at=None).select_related("group")
-    found = list(living.select_for_update(of=("self",), no_key=True).filter(pk__in=ids).order_by("pk"))
-    if len(found) < len(ids):
+    existing = Namespace.objects.filter(deleted_at=None).select_related("group")
+    namespaces = list(existing.select_for_update(of=("self",), no_key=True).filter(pk__in=ids).order_by("pk"))
+    if len(namespaces) < len(ids):
         raise NotFound("namespace")
-    return found
+    return namespaces
 
 
 def member_lock(member: Member) -> Member:
-    found = Member.objects.select_for_update(no_key=True).filter(pk=member.pk).first()
-    if found is None:
+    locked = Member.objects.select_for_update(no_key=True).filter(pk=member.pk).first()
+    if locked is None:
         raise NotFound("member")
-    return found
+    return locked
 
 
 def user_lock(user: User) -> User:
@@ -85,9 +85,9 @@ def groups_lock(group_ids: Iterable[int]) -> None:
 
 def groups_keep(group_ids: Iterable[int]) -> None:
     """Prevent the groups' deletion until commit. Many transactions may share this lock."""
-    wanted = set(group_ids)
+    distinct_ids = set(group_ids)
     with connection.cursor() as cursor:  # Django does not support this weak lock
-        ids = sorted(wanted)
+        ids = sorted(distinct_ids)
         cursor.execute("SELECT id FROM tenants_agentgroup WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE", [ids])
-        if len(cursor.fetchall()) < len(wanted):
+        if len(cursor.fetchall()) < len(distinct_ids):
             raise NotFound("agent group")

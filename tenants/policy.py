@@ -118,14 +118,14 @@ def effective_values(chain: Sequence[Values], model: str | None = None) -> dict[
 
     A model's values take precedence over all general ones.
     """
-    found = dict(BUILT_IN)
+    values = dict(BUILT_IN)
     for level in chain:
-        found.update(level)
-    found.pop("models", None)
+        values.update(level)
+    values.pop("models", None)
     if model is not None:
         for level in chain:
-            found.update(level.get("models", {}).get(model, {}))
-    return found
+            values.update(level.get("models", {}).get(model, {}))
+    return values
 
 
 def effective(chain: Sequence[Values], model: str | None = None) -> Effective:
@@ -149,8 +149,8 @@ def models_naming(chain: Sequence[Values], fields: AbstractSet[str]) -> list[str
         {
             model
             for level in chain
-            for model, said in level.get("models", NOTHING).items()
-            if not fields.isdisjoint(said)
+            for model, model_values in level.get("models", NOTHING).items()
+            if not fields.isdisjoint(model_values)
         }
     )
 
@@ -175,11 +175,11 @@ def contradictions(chain: Sequence[Values]) -> Iterator[FieldProblem]:
 
 def _contradictions(values: Values, where: str) -> Iterator[FieldProblem]:
     for name, cap in CAPS.items():
-        value, most = values[name], values[cap]
-        if most is not None and value > most:
+        value, maximum = values[name], values[cap]
+        if maximum is not None and value > maximum:
             is_time = name in SECONDS
-            words = "{} s is longer than {}, which is {} s" if is_time else "{:g} is more than {}, which is {:g}"
-            yield FieldProblem(f"{where}.{name}", words.format(value, cap, most))
+            template = "{} s is longer than {}, which is {} s" if is_time else "{:g} is more than {}, which is {:g}"
+            yield FieldProblem(f"{where}.{name}", template.format(value, cap, maximum))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +199,8 @@ def changes_between(before: Sequence[Values], after: Sequence[Values]) -> list[C
 
     A model that follows the general or inherited value is not listed again.
     """
-    said = (_change(before, after, field, model) for field, model in _said_otherwise(before, after))
-    return [one for one in said if one.before != one.after]
+    all_changes = (_change(before, after, field, model) for field, model in _said_otherwise(before, after))
+    return [change for change in all_changes if change.before != change.after]
 
 
 def _said_otherwise(before: Sequence[Values], after: Sequence[Values]) -> Iterator[tuple[str, str | None]]:
@@ -222,8 +222,8 @@ def _in_force(chain: Sequence[Values], field: str, model: str | None) -> tuple[A
     """Return one field's effective value and origin, equal to those of `effective`."""
     if model is not None:
         for level in reversed(chain):
-            if field in (said := _said(level, model)):
-                return said[field], "model"
+            if field in (explicit_values := _said(level, model)):
+                return explicit_values[field], "model"
     for name, level in reversed([*zip(LEVELS, chain, strict=False)]):
         if field in level:
             return level[field], name
@@ -231,8 +231,8 @@ def _in_force(chain: Sequence[Values], field: str, model: str | None) -> tuple[A
 
 
 def _said(level: Values, model: str | None) -> Values:
-    said: Values = level if model is None else level.get("models", NOTHING).get(model, NOTHING)
-    return said
+    explicit_values: Values = level if model is None else level.get("models", NOTHING).get(model, NOTHING)
+    return explicit_values
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,13 @@ def shares_banded(values: dict[str, Any], pools: Iterable[AgentPool]) -> Iterato
     pool's size.
     """
     kv_dtype = values["kv_dtype"]
-    able = [pool for pool in pools if pool.pool_bytes and kv_dtype in pool.block_bytes]
-    if not able:
+    usable_pools = [pool for pool in pools if pool.pool_bytes and kv_dtype in pool.block_bytes]
+    if not usable_pools:
         return
-    sizes = [_power(pool.pool_bytes) for pool in able]
-    tokens = [size / pool.block_bytes[kv_dtype] * pool.block_tokens for size, pool in zip(sizes, able, strict=True)]
+    sizes = [_power(pool.pool_bytes) for pool in usable_pools]
+    tokens = [
+        size / pool.block_bytes[kv_dtype] * pool.block_tokens for size, pool in zip(sizes, usable_pools, strict=True)
+    ]
     for field in sorted(SHARES):
         share = values[field]
         bounds = share * min(sizes), 2 * share * max(sizes), share * min(tokens), 2 * share * max(tokens)

@@ -8,5 +8,5 @@ Expected = frozenset[int] | None
 def revision_check(actual: int, expected: Expected) -> None:
     """Raise StaleRevision unless the actual revision is expected. `expected` None accepts any."""
     if expected is not None and actual not in expected:
-        named = " or ".join(str(one) for one in sorted(expected)) or "one this resource never has"
-        raise StaleRevision(expected=named, actual=actual)
+        expected_numbers = " or ".join(str(revision) for revision in sorted(expected)) or "one this resource never has"
+        raise StaleRevision(expected=expected_numbers, actual=actual)

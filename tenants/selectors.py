@@ -44,21 +44,21 @@ class InForce:
     levels: tuple[PolicyLevel, ...]
 
 
-def policy_in_force(place: Place, model: str | None = None) -> InForce:
-    levels = tuple(levels_of(place))
+def policy_in_force(policy_scope: Place, model: str | None = None) -> InForce:
+    levels = tuple(levels_of(policy_scope))
     chain = [level.policy for level in levels]
     return InForce(effective(chain, model), effective_hash(chain, model), levels)
 
 
 def policies_before(revisions: Sequence[PolicyRevision]) -> dict[tuple[int, int], Values]:
     """Return the policies of these revisions and of the one before each, by level and number."""
-    known: dict[tuple[int, int], Values] = {(row.level_id, row.number): row.policy for row in revisions}
-    missing = {(row.level_id, row.number - 1) for row in revisions} - known.keys()
+    policies: dict[tuple[int, int], Values] = {(row.level_id, row.number): row.policy for row in revisions}
+    missing = {(row.level_id, row.number - 1) for row in revisions} - policies.keys()
     if missing:
         levels, numbers = map(set, zip(*missing, strict=True))
         for row in PolicyRevision.objects.filter(level__in=levels, number__in=numbers):
-            known[row.level_id, row.number] = row.policy
-    return known
+            policies[row.level_id, row.number] = row.policy
+    return policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Preview:
 def policy_preview(*, actor: Actor, place: Place, policy: Policy, pools: Sequence[AgentPool] = ()) -> Preview:
     """Return the effects of `policy_publish` with the same policy, including reasons to refuse it. Writes nothing."""
     *above, level = levels_of(place)
-    draft = Draft(tuple(one.policy for one in above), level.policy, policy.said())
+    draft = Draft(tuple(outer_level.policy for outer_level in above), level.policy, policy.said())
     before, after = (*draft.above, draft.before), (*draft.above, draft.after)
     changes = changes_between(before, after)
     values = effective_values(after)
@@ -118,27 +118,29 @@ def _touched(below: Sequence[Below], draft: Draft, actor: Actor) -> list[str]:
     """Return the namespaces visible to the actor whose effective policy would change. Checks each combination once."""
     seen: dict[Hashable, bool] = {}
     names = []
-    for one in below:
-        combination = one.combination
+    for descendant in below:
+        combination = descendant.combination
         if combination not in seen:
-            seen[combination] = effective_hash(draft.chain(one, old=True)) != effective_hash(draft.chain(one))
-        if seen[combination] and actor.may_see(one.namespace_id):
-            names.append(f"{one.organisation}/{one.namespace}")
+            seen[combination] = effective_hash(draft.chain(descendant, old=True)) != effective_hash(
+                draft.chain(descendant)
+            )
+        if seen[combination] and actor.may_see(descendant.namespace_id):
+            names.append(f"{descendant.organisation}/{descendant.namespace}")
     return names
 
 
 def _problems(
-    place: Place, below: Sequence[Below], draft: Draft, promises: Sequence[Promise], actor: Actor
+    policy_scope: Place, below: Sequence[Below], draft: Draft, promises: Sequence[Promise], actor: Actor
 ) -> list[FieldProblem]:
-    found = list(draft_contradictions(draft, below, actor=actor))
-    organisation = place.organisation
+    problems = list(draft_contradictions(draft, below, actor=actor))
+    organisation = policy_scope.organisation
     if organisation is not None and not actor.is_operator:
-        found += draft_out_of_bounds(draft, bounds_of(organisation.bounds, organisation.bounds_revision))
+        problems += draft_out_of_bounds(draft, bounds_of(organisation.bounds, organisation.bounds_revision))
     # A member whose draft has problems must not learn how much room others leave: publishing would fail before that
     # check.
-    if promises_more(draft) and (actor.is_operator or not found):
-        found += [shares_problem(promise, actor=actor) for promise in promises if promise.is_too_much]
-    return found
+    if promises_more(draft) and (actor.is_operator or not problems):
+        problems += [shares_problem(promise, actor=actor) for promise in promises if promise.is_too_much]
+    return problems
 
 
 def _group_share(promises: Sequence[Promise], actor: Actor) -> GroupShare | None:
@@ -152,15 +154,15 @@ def _group_share(promises: Sequence[Promise], actor: Actor) -> GroupShare | None
     return GroupShare(round(fullest.total, 6), PROMISED_AT_MOST, fullest.is_too_much)
 
 
-def _promises_after(place: Place, below: Sequence[Below], draft: Draft, actor: Actor) -> list[Promise]:
+def _promises_after(policy_scope: Place, below: Sequence[Below], draft: Draft, actor: Actor) -> list[Promise]:
     """Return the largest reserved share of each group after the change, or nothing if it will not be used."""
     if not (actor.is_operator or promises_more(draft)):
         return []
-    mine = {one.namespace_id for one in below}
-    found = []
-    for group_id in sorted({one.group_id for one in below}):
-        everybody = () if place == FLEET else group_holdings(group_id)
-        others = (one for one in everybody if one.namespace_id not in mine)
-        own = holdings((one for one in below if one.group_id == group_id), draft.chain)
-        found.append(heaviest_promise(chain(others, own), own_holdings(actor)))
-    return found
+    own_ids = {descendant.namespace_id for descendant in below}
+    heaviest_promises = []
+    for group_id in sorted({descendant.group_id for descendant in below}):
+        all_holdings = () if policy_scope == FLEET else group_holdings(group_id)
+        other_holdings = (holding for holding in all_holdings if holding.namespace_id not in own_ids)
+        own = holdings((descendant for descendant in below if descendant.group_id == group_id), draft.chain)
+        heaviest_promises.append(heaviest_promise(chain(other_holdings, own), own_holdings(actor)))
+    return heaviest_promises

@@ -62,11 +62,11 @@ class SessionStore(db.SessionStore):
     def _get_session_from_db(self) -> Session | None:
         key = str(self.session_key)
         rows = {row.pk: row for row in Session.objects.filter(pk__in=_rows_of(key), expire_date__gt=timezone.now())}
-        found = rows.get(stored_key(key)) or rows.get(key)
-        self._clear_row = found if found is not None and found.pk == key else None
-        if found is None:
+        session = rows.get(stored_key(key)) or rows.get(key)
+        self._clear_row = session if session is not None and session.pk == key else None
+        if session is None:
             self._session_key = None
-        return found
+        return session
 
     async def aexists(self, session_key: str) -> bool:
         return await sync_to_async(self.exists)(session_key)

@@ -55,12 +55,14 @@ def is_promised_something(chain: Sequence[Values]) -> bool:
 
 def holdings(below: Iterable[Below], chain_of: Callable[[Below], Sequence[Values]]) -> Iterator[Holding]:
     """Yield each namespace's reserved share, computed once for each combination of levels."""
-    known: dict[Hashable, tuple[float, dict[str, float]]] = {}
-    for one in below:
-        shares = known.get(one.combination)
+    shares_by_combination: dict[Hashable, tuple[float, dict[str, float]]] = {}
+    for descendant in below:
+        shares = shares_by_combination.get(descendant.combination)
         if shares is None:
-            shares = known[one.combination] = _shares(chain_of(one))
-        yield Holding(one.organisation_id, one.organisation, one.namespace_id, one.namespace, *shares)
+            shares = shares_by_combination[descendant.combination] = _shares(chain_of(descendant))
+        yield Holding(
+            descendant.organisation_id, descendant.organisation, descendant.namespace_id, descendant.namespace, *shares
+        )
 
 
 def _shares(chain: Sequence[Values]) -> tuple[float, dict[str, float]]:
@@ -74,28 +76,28 @@ def heaviest_promise(holdings: Iterable[Holding], is_own: IsOwn | None = None) -
     With `is_own` the sum of all other namespaces is rounded up to a whole band: an actor who tries shares until one is
     refused learns only that band.
     """
-    known = list(holdings)
+    all_holdings = list(holdings)
     if is_own is None:
-        total, sums = _sums(known)
+        total, sums = _sums(all_holdings)
     else:
-        total, sums = _sums([one for one in known if is_own(one)])
-        others_total, others = _sums([one for one in known if not is_own(one)])
-        sums = {model: sums[model] + _band(others[model]) for model in {*sums, *others}}
-        total += _band(others_total)
+        total, sums = _sums([holding for holding in all_holdings if is_own(holding)])
+        other_total, other_sums = _sums([holding for holding in all_holdings if not is_own(holding)])
+        sums = {model: sums[model] + _band(other_sums[model]) for model in {*sums, *other_sums}}
+        total += _band(other_total)
     heaviest = max(sums, key=lambda model: sums[model], default=None)
     if heaviest is None or sums[heaviest] <= total:
-        return Promise(None, total, _holders((one, one.general) for one in known))
-    shares = ((one, one.by_model.get(heaviest, one.general)) for one in known)
+        return Promise(None, total, _holders((holding, holding.general) for holding in all_holdings))
+    shares = ((holding, holding.by_model.get(heaviest, holding.general)) for holding in all_holdings)
     return Promise(heaviest, sums[heaviest], _holders(shares))
 
 
 def _sums(holdings: Sequence[Holding]) -> tuple[float, dict[str, float]]:
     """Return the general sum, and the sum for each model with its own values; other models have the general sum."""
-    total = sum(one.general for one in holdings)
+    total = sum(holding.general for holding in holdings)
     sums: dict[str, float] = defaultdict(lambda: total)
-    for one in holdings:
-        for model, share in one.by_model.items():
-            sums[model] += share - one.general
+    for holding in holdings:
+        for model, share in holding.by_model.items():
+            sums[model] += share - holding.general
     return total, sums
 
 
@@ -104,5 +106,5 @@ def _band(share: float) -> float:
 
 
 def _holders(shares: Iterable[tuple[Holding, float]]) -> tuple[tuple[Holding, float], ...]:
-    holding_some = [(one, share) for one, share in shares if share > 0]
+    holding_some = [(holding, share) for holding, share in shares if share > 0]
     return tuple(sorted(holding_some, key=lambda pair: (-pair[1], pair[0].name)))

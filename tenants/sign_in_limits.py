@@ -27,7 +27,7 @@ PRESSURES = (
     Pressure(failures=30, tries=2),
     Pressure(failures=0, tries=EMAIL_AND_ADDRESS_LIMIT),
 )
-MOST_COUNTED = max(ADDRESS_LIMIT, *(one.failures for one in PRESSURES))  # older attempts do not matter
+MOST_COUNTED = max(ADDRESS_LIMIT, *(pressure.failures for pressure in PRESSURES))  # older attempts do not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class RecentAttempts:
 
 def seconds_to_wait(recent: RecentAttempts, *, now: datetime) -> int:
     """Return 0 if an unknown browser may try now, else the seconds until enough failures have left the window."""
-    pressure = next(one for one in PRESSURES if len(recent.same_email) >= one.failures)
+    pressure = next(pressure for pressure in PRESSURES if len(recent.same_email) >= pressure.failures)
     own = recent.same_email_and_neighbourhood if pressure.by_neighbourhood else recent.same_email_and_address
     return max(_wait(own, pressure.tries, now), _wait(recent.same_address, ADDRESS_LIMIT, now))
 
@@ -55,5 +55,5 @@ def seconds_to_wait_known(same_device: Sequence[datetime], *, now: datetime) -> 
 def _wait(attempts: Sequence[datetime], limit: int, now: datetime) -> int:
     if len(attempts) < limit:
         return 0
-    leaves = attempts[-limit] + WINDOW
-    return max(1, -(-(leaves - now) // timedelta(seconds=1)))
+    leaves_window_at = attempts[-limit] + WINDOW
+    return max(1, -(-(leaves_window_at - now) // timedelta(seconds=1)))

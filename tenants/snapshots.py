@@ -62,13 +62,13 @@ def entries_read(
     Pins and keys are included until they expire; agents apply `expires_at` themselves and need no message for it.
     """
     served = _served(group_id, organisation_ids)
-    found = Entries()
-    _namespaces_add(found, kind, served)
+    collected = Entries()
+    _namespaces_add(collected, kind, served)
     if kind == "engine":
-        _pins_add(found, served, now)
+        _pins_add(collected, served, now)
     else:
-        _keys_add(found, served, now)
-    return found
+        _keys_add(collected, served, now)
+    return collected
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +79,32 @@ class Older:
     policy: Values
 
 
-def entries_held(group_id: int, held: Mapping[Key, Older], entries: Mapping[str, Entry]) -> Entries:
+def entries_held(group_id: int, older_revisions: Mapping[Key, Older], entries: Mapping[str, Entry]) -> Entries:
     """Return the namespaces' entries that differ if these levels have older revisions.
 
-    `held` is keyed by their owners.
+    `older_revisions` is keyed by their owners.
     """
-    found = Entries()
-    fleet = held[FLEET.key].policy if FLEET.key in held else _fleet_policy()
-    merged = _Merged(found.policies, fleet)
-    for pk, org, revision, org_policy, policy in _levels_below(group_id, held):
-        before = entries.get(f"ns/{pk}")
-        if before is None:
+    collected = Entries()
+    fleet = older_revisions[FLEET.key].policy if FLEET.key in older_revisions else _fleet_policy()
+    merged = _Merged(collected.policies, fleet)
+    for pk, org, revision, org_policy, policy in _levels_below(group_id, older_revisions):
+        current = entries.get(f"ns/{pk}")
+        if current is None:
             continue  # created since the entries were read; the next read includes both
-        own = held.get((None, pk), Older(revision, policy))
-        above = held[org, None].policy if (org, None) in held else org_policy
-        entry = {**before, "revision": own.number, "policy": merged.hash(_text(above), _text(own.policy))}
-        if entry != before:
-            found.entries[f"ns/{pk}"] = entry
-    found.policies = {one["policy"]: found.policies[one["policy"]] for one in found.entries.values()}
-    return found
+        own = older_revisions.get((None, pk), Older(revision, policy))
+        above = older_revisions[org, None].policy if (org, None) in older_revisions else org_policy
+        entry = {**current, "revision": own.number, "policy": merged.hash(_text(above), _text(own.policy))}
+        if entry != current:
+            collected.entries[f"ns/{pk}"] = entry
+    collected.policies = {entry["policy"]: collected.policies[entry["policy"]] for entry in collected.entries.values()}
+    return collected
 
 
-def _levels_below(group_id: int, held: Mapping[Key, Older]) -> Iterator[tuple[int, int, int, Any, Any]]:
+def _levels_below(group_id: int, older_revisions: Mapping[Key, Older]) -> Iterator[tuple[int, int, int, Any, Any]]:
     """Yield the group's namespaces to which one of these levels applies."""
     served = _served(group_id, None)
-    if FLEET.key not in held:
-        organisations, namespaces = {org for org, _ in held}, {namespace for _, namespace in held}
+    if FLEET.key not in older_revisions:
+        organisations, namespaces = {org for org, _ in older_revisions}, {namespace for _, namespace in older_revisions}
         served = served.filter(Q(organisation__in=organisations - {None}) | Q(pk__in=namespaces - {None}))
     rows: Any = served.values_list(
         "pk",
@@ -121,23 +121,23 @@ def _text(policy: Values | str) -> str:
 
 
 def _served(group_id: int, organisation_ids: Collection[int] | None) -> "QuerySet[Namespace]":
-    living = Namespace.objects.filter(group_id=group_id, deleted_at=None)
-    living = living.exclude(organisation__state=Organisation.State.DELETED)
-    return living if organisation_ids is None else living.filter(organisation_id__in=organisation_ids)
+    existing = Namespace.objects.filter(group_id=group_id, deleted_at=None)
+    existing = existing.exclude(organisation__state=Organisation.State.DELETED)
+    return existing if organisation_ids is None else existing.filter(organisation_id__in=organisation_ids)
 
 
-def _namespaces_add(found: Entries, kind: AgentKind, served: "QuerySet[Namespace]") -> None:
-    merged, counted = _Merged(found.policies, _fleet_policy()), cache(_limits)
+def _namespaces_add(collected: Entries, kind: AgentKind, served: "QuerySet[Namespace]") -> None:
+    merged, cached_limits = _Merged(collected.policies, _fleet_policy()), cache(_limits)
     keys = NamespaceKey.objects.filter(namespace__in=served, epoch=F("namespace__epoch"), retired_at=None)
     rows: Any = keys.values_list(*NAMESPACE_COLUMNS)
     for pk, slug, epoch, sealed, revision, org, org_slug, state, limits, org_policy, policy in rows:
-        found.entries[f"org/{org}"] = {
+        collected.entries[f"org/{org}"] = {
             "org": str(org),
             "slug": org_slug,
             "state": state,
-            "limits": counted(limits) if kind == "gateway" else {},  # engines count no requests
+            "limits": cached_limits(limits) if kind == "gateway" else {},  # engines count no requests
         }
-        found.entries[f"ns/{pk}"] = {
+        collected.entries[f"ns/{pk}"] = {
             "org": str(org),
             "slug": slug,
             "epoch": epoch,
@@ -157,14 +157,14 @@ class _Merged:
 
     def _hash(self, organisation: str, namespace: str) -> str:
         document = effective_document((self._fleet, json.loads(organisation), json.loads(namespace)))
-        found = policy_hash(document)
-        self._policies[found] = document
-        return found
+        digest = policy_hash(document)
+        self._policies[digest] = document
+        return digest
 
 
 def _fleet_policy() -> Values:
-    found = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).values_list("policy", flat=True).first()
-    return found or {}
+    policy = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).values_list("policy", flat=True).first()
+    return policy or {}
 
 
 def _limits(stored: str) -> dict[str, int]:
@@ -173,11 +173,11 @@ def _limits(stored: str) -> dict[str, int]:
     return {name: limits[name] for name in GATEWAY_LIMITS if limits[name] is not None}
 
 
-def _pins_add(found: Entries, served: "QuerySet[Namespace]", now: datetime) -> None:
+def _pins_add(collected: Entries, served: "QuerySet[Namespace]", now: datetime) -> None:
     """Add pins without their content, which is large and never changes: an agent fetches it once by the pin's id."""
     pins = Pin.objects.filter(_unexpired(now), namespace__in=served).select_related("namespace")
     for pin in pins.defer("sealed_content"):
-        if f"ns/{pin.namespace_id}" not in found.entries:
+        if f"ns/{pin.namespace_id}" not in collected.entries:
             continue  # created since the namespaces were read; the next read includes both
         entry = {
             "org": str(pin.namespace.organisation_id),
@@ -188,24 +188,26 @@ def _pins_add(found: Entries, served: "QuerySet[Namespace]", now: datetime) -> N
             "bytes": pin.content_bytes,
             "expires_at": _instant(pin.expires_at),
         }
-        found.add(f"pin/{pin.pk}", entry, pin.expires_at)
+        collected.add(f"pin/{pin.pk}", entry, pin.expires_at)
 
 
-def _keys_add(found: Entries, served: "QuerySet[Namespace]", now: datetime) -> None:
+def _keys_add(collected: Entries, served: "QuerySet[Namespace]", now: datetime) -> None:
     """Add keys. A key bound only to namespaces of other groups has an empty list: it is known, but useless here."""
     keys = ApiKey.objects.filter(_unexpired(now), revoked_at=None, scopes__contains=[Scope.INFER])
     for key in keys.filter(organisation__in=served.values("organisation")):
-        if f"org/{key.organisation_id}" not in found.entries:
+        if f"org/{key.organisation_id}" not in collected.entries:
             continue
         bound = key.namespace_ids
         entry = {
             "org": str(key.organisation_id),
             "hash": bytes(key.hash).hex(),
-            "namespaces": None if bound is None else [str(one) for one in bound if f"ns/{one}" in found.entries],
+            "namespaces": None
+            if bound is None
+            else [str(namespace_id) for namespace_id in bound if f"ns/{namespace_id}" in collected.entries],
             "scopes": list(key.scopes),
             "expires_at": _instant(key.expires_at),
         }
-        found.add(f"key/{key.pk}", entry, key.expires_at)
+        collected.add(f"key/{key.pk}", entry, key.expires_at)
 
 
 def _unexpired(now: datetime) -> Q:

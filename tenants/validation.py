@@ -20,14 +20,14 @@ KINDS = {
 }
 
 
-def field_problems(found: Iterable[Mapping[str, Any]], *, root: str = "document") -> Iterator[FieldProblem]:
+def field_problems(errors: Iterable[Mapping[str, Any]], *, root: str = "document") -> Iterator[FieldProblem]:
     """Yield the problems of ValidationError.errors(). `root` is the name of the whole document."""
-    for one in found:
-        place = [str(part) for part in one["loc"] if part != "[key]"]
-        yield FieldProblem(".".join(place) or root, _words(one["type"], one["msg"], one.get("ctx", {})))
+    for error in errors:
+        path = [str(part) for part in error["loc"] if part != "[key]"]
+        yield FieldProblem(".".join(path) or root, _words(error["type"], error["msg"], error.get("ctx", {})))
 
 
-def _words(kind: str, words: str, context: Mapping[str, Any]) -> str:
+def _words(kind: str, message: str, context: Mapping[str, Any]) -> str:
     if kind == "string_pattern_mismatch" and context.get("pattern") in PATTERNS:
         return PATTERNS[context["pattern"]]
-    return KINDS.get(kind) or words.removeprefix("Value error, ")
+    return KINDS.get(kind) or message.removeprefix("Value error, ")

@@ -29,7 +29,7 @@ _LOAD = struct.Struct("<IIIQQd")
 _COUNT, _LENGTH, _NUMBER = struct.Struct("<I"), struct.Struct("<H"), struct.Struct("<Q")
 _CHANGE = struct.Struct("<BI8s8sI")
 _KINDS: tuple[Kind, ...] = get_args(Kind)
-_PLACES: Mapping[str, int] = {kind: place for place, kind in enumerate(_KINDS)}
+_PLACES: Mapping[str, int] = {kind: index for index, kind in enumerate(_KINDS)}
 
 
 class BadPage(ValueError):
@@ -85,7 +85,7 @@ def events_encode(page: Page) -> bytes:
     flags = page.is_snapshot * _IS_SNAPSHOT | page.is_whole * _IS_WHOLE
     load = page.load
     try:
-        data = b"".join(
+        page_bytes = b"".join(
             (
                 _MAGIC,
                 bytes((flags,)),
@@ -104,9 +104,9 @@ def events_encode(page: Page) -> bytes:
         raise ValueError(f"a page cannot say this: {problem}") from None
     if not _is_duration(load.seconds_behind):
         raise ValueError(f"seconds_behind cannot be {load.seconds_behind}")
-    if len(data) > MOST_PAGE_BYTES:
-        raise ValueError(f"a page of {len(data):,} bytes is longer than {MOST_PAGE_BYTES:,}")
-    return data
+    if len(page_bytes) > MOST_PAGE_BYTES:
+        raise ValueError(f"a page of {len(page_bytes):,} bytes is longer than {MOST_PAGE_BYTES:,}")
+    return page_bytes
 
 
 def events_decode(data: bytes) -> Page:
@@ -135,16 +135,16 @@ def _change_encode(change: BlockChange, names: dict[str, int]) -> bytes:
         raise ValueError(problem)
     if len(change.root) != MARK_BYTES or len(change.parent) != MARK_BYTES or len(change.marks) % MARK_BYTES:
         raise ValueError(f"marks are of {MARK_BYTES} bytes each")
-    place = names.setdefault(change.namespace, len(names))
+    index = names.setdefault(change.namespace, len(names))
     count = len(change.marks) // MARK_BYTES
-    return _CHANGE.pack(_PLACES[change.kind], place, change.root, change.parent, count) + change.marks
+    return _CHANGE.pack(_PLACES[change.kind], index, change.root, change.parent, count) + change.marks
 
 
 def _text_encode(text: str) -> bytes:
-    data = text.encode()
-    if not data:
+    encoded = text.encode()
+    if not encoded:
         raise ValueError("a name is empty")
-    return _LENGTH.pack(len(data)) + data
+    return _LENGTH.pack(len(encoded)) + encoded
 
 
 class _Reader:
@@ -153,11 +153,11 @@ class _Reader:
 
     def take(self, count: int) -> bytes:
         """Return the next `count` bytes. Raise struct.error if there are fewer."""
-        taken = self._data[self.place : self.place + count]
-        if len(taken) != count:
+        chunk = self._data[self.place : self.place + count]
+        if len(chunk) != count:
             raise struct.error
         self.place += count
-        return taken
+        return chunk
 
     def text(self) -> str:
         (length,) = _LENGTH.unpack(self.take(_LENGTH.size))
@@ -198,20 +198,20 @@ def _names(reader: _Reader) -> list[str]:
 
 
 def _changes(reader: _Reader, names: list[str]) -> Iterator[BlockChange]:
-    named = 0  # namespaces are listed in the order of their first change
+    namespace_count = 0  # namespaces are listed in the order of their first change
     take, unpack = reader.take, _CHANGE.unpack
     for _ in range(reader.count()):
-        place, name, root, parent, count = unpack(take(_CHANGE.size))
-        if place >= len(_KINDS):
-            raise BadPage(f"there is no kind {place}")
-        if name > named or name >= len(names):
+        kind, name, root, parent, count = unpack(take(_CHANGE.size))
+        if kind >= len(_KINDS):
+            raise BadPage(f"there is no kind {kind}")
+        if name > namespace_count or name >= len(names):
             raise BadPage(f"namespace {name} is out of order")
-        named += name == named
-        if problem := _problem(_KINDS[place], count):
+        namespace_count += name == namespace_count
+        if problem := _problem(_KINDS[kind], count):
             raise BadPage(problem)
-        yield BlockChange(_KINDS[place], names[name], root, parent, take(count * MARK_BYTES))
-    if named != len(names):
-        raise BadPage(f"{len(names)} namespaces are named, and it speaks of {named}")
+        yield BlockChange(_KINDS[kind], names[name], root, parent, take(count * MARK_BYTES))
+    if namespace_count != len(names):
+        raise BadPage(f"{len(names)} namespaces are named, and it speaks of {namespace_count}")
 
 
 def _problem(kind: Kind, marks: int) -> str | None:

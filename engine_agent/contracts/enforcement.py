@@ -26,8 +26,8 @@ LONGEST_WHY = 200
 class IncompleteDeclaration(ValueError):
     """A backend's declaration omits a field or a value, or names an unknown one."""
 
-    def __init__(self, what: str, missing: set[str], unknown: set[str]) -> None:
-        super().__init__(f"{what}: missing {sorted(missing)}, unknown {sorted(unknown)}")
+    def __init__(self, declaration: str, missing: set[str], unknown: set[str]) -> None:
+        super().__init__(f"{declaration}: missing {sorted(missing)}, unknown {sorted(unknown)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ def declared(fields: Enforcement) -> Enforcement:
     return MappingProxyType(dict(fields))
 
 
-def _complete(what: str, named: set[str], expected: set[str]) -> None:
-    if named != expected:
-        raise IncompleteDeclaration(what, expected - named, named - expected)
+def _complete(declaration: str, names: set[str], expected: set[str]) -> None:
+    if names != expected:
+        raise IncompleteDeclaration(declaration, expected - names, names - expected)
 
 
 def enforcement_encode(enforcement: Enforcement) -> dict[str, Any]:
@@ -75,16 +75,16 @@ def enforcement_decode(document: Any) -> Enforcement:
     """Return the known part of a declaration. A newer engine may declare more; an older one declares nothing."""
     if not isinstance(document, Mapping):
         return NOTHING_DECLARED
-    known: dict[str, Graded | Mapping[str, Graded]] = {}
+    declared: dict[str, Graded | Mapping[str, Graded]] = {}
     for name in DECLARED_FIELDS:
         entry = document.get(name)
         values = entry.get("values") if isinstance(entry, Mapping) else None
         if isinstance(values, Mapping):
             grades = {value: _decode(values[value]) for value in VALUES.get(name, ()) if value in values}
-            known[name] = {value: graded for value, graded in grades.items() if graded is not None}
+            declared[name] = {value: graded for value, graded in grades.items() if graded is not None}
         elif (graded := _decode(entry)) is not None:
-            known[name] = graded
-    return known
+            declared[name] = graded
+    return declared
 
 
 def grade_read(document: Any, field: str, value: Any = None) -> Graded | None:

@@ -75,11 +75,11 @@ class Identity:
 
 def sign(identity: Identity, secret: bytes) -> str:
     """Return the header's value."""
-    told = {name: getattr(identity, name) for name in _CHECKS}  # asdict would copy each value deeply
-    if problem := _problem(told):
+    values = {name: getattr(identity, name) for name in _CHECKS}  # asdict would copy each value deeply
+    if problem := _problem(values):
         raise ValueError(problem)
-    least = {name: value for name, value in told.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
-    signed = f"{_VERSION}.{_base64url(canonical_json(least))}"
+    non_default = {name: value for name, value in values.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+    signed = f"{_VERSION}.{_base64url(canonical_json(non_default))}"
     return f"{signed}.{_signature(signed, secret)}"
 
 
@@ -133,8 +133,8 @@ class UsedOnce:
         return len(self._until)
 
     def _sweep(self, now: float) -> None:
-        over = (until for until in self._until.values() if until <= now)
-        self._forgotten_until = max([self._forgotten_until, *over])
+        expired = (until for until in self._until.values() if until <= now)
+        self._forgotten_until = max([self._forgotten_until, *expired])
         self._until = {attempt: until for attempt, until in self._until.items() if until > now}
         self._next_sweep = now + LIFETIME_SECONDS
 
@@ -159,27 +159,27 @@ def _parted(header: str) -> tuple[str, str]:
 def _identity(payload: str) -> Identity:
     """Return the identity in a payload. A valid signature does not guarantee valid values."""
     try:
-        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), object_pairs_hook=members)
+        document = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), object_pairs_hook=members)
     except (ValueError, RecursionError):
         raise BadIdentity("the payload is not JSON in base64url, each name once") from None
-    if not isinstance(told, dict):
+    if not isinstance(document, dict):
         raise BadIdentity("the payload is no object")
-    if not _are_known(told.get(CRITICAL, [])):
+    if not _are_known(document.get(CRITICAL, [])):
         raise BadIdentity("the payload has a critical member that is not known here: is the gateway newer?")
-    known = {name: told[name] if name in told else _DEFAULTS.get(name, MISSING) for name in _CHECKS}
-    if missing := [name for name, value in known.items() if value is MISSING]:
+    values = {name: document[name] if name in document else _DEFAULTS.get(name, MISSING) for name in _CHECKS}
+    if missing := [name for name, value in values.items() if value is MISSING]:
         raise BadIdentity(f"the payload lacks {missing[0]}")
-    if problem := _problem(known):
+    if problem := _problem(values):
         raise BadIdentity(problem)
-    return Identity(**known)
+    return Identity(**values)
 
 
 def _are_known(critical: Any) -> bool:
     return isinstance(critical, list) and all(isinstance(name, str) and name in _CHECKS for name in critical)
 
 
-def _problem(told: Mapping[str, Any]) -> str | None:
-    wrong = next((name for name, is_good in _CHECKS.items() if not is_good(told[name])), None)
+def _problem(values: Mapping[str, Any]) -> str | None:
+    wrong = next((name for name, is_good in _CHECKS.items() if not is_good(values[name])), None)
     return wrong and f"{wrong} has a value it cannot have"
 
 
@@ -192,8 +192,8 @@ def _is_instant(value: Any) -> bool:
     return type(value) in (int, float) and -1e12 < value < 1e12  # NaN fails this comparison
 
 
-def _count_from(least: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and least <= value < 2**63
+def _count_from(minimum: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and minimum <= value < 2**63
 
 
 _is_id = _text_like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # harmless in a header, a label and a log
@@ -214,5 +214,5 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "elsewhere_tokens": _count_from(0),
     "key_id": lambda value: value == "" or _is_id(value),
 }
-_DEFAULTS: Mapping[str, Any] = {one.name: one.default for one in fields(Identity) if one.default is not MISSING}
+_DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Identity) if field.default is not MISSING}
 assert list(_CHECKS) == [field.name for field in fields(Identity)]

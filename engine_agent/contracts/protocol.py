@@ -82,18 +82,20 @@ class Snapshot:
         """Return the snapshot after a change, recomputing only the organisations that it touches."""
         hashes = {key: _entry_checked(self.kind, key, entry) for key, entry in put.items()}
         entries = dict(self.entries)
-        gone = [(key, entries.pop(key)["org"]) for key in {*drop, *put} if key in entries]
+        removed = [(key, entries.pop(key)["org"]) for key in {*drop, *put} if key in entries]
         entries.update(put)
-        touched = {org for _, org in gone} | {entry["org"] for entry in put.values()}
+        touched = {org for _, org in removed} | {entry["org"] for entry in put.values()}
         members = {org: dict(self.buckets[org].members) if org in self.buckets else {} for org in touched}
-        for key, org in gone:
+        for key, org in removed:
             del members[org][key]
         for key, entry in put.items():
             members[entry["org"]][key] = hashes[key]
-        changed = {org: _bucket(those, entries) for org, those in members.items() if those}
+        changed = {org: _bucket(hashes_by_key, entries) for org, hashes_by_key in members.items() if hashes_by_key}
         buckets = {org: bucket for org, bucket in self.buckets.items() if org not in touched} | changed
-        known = {**self.policies, **_policies_checked(policies)}
-        return Snapshot(self.kind, root_hash(self.kind, buckets), entries, _referenced(buckets, known), buckets)
+        known_policies = {**self.policies, **_policies_checked(policies)}
+        return Snapshot(
+            self.kind, root_hash(self.kind, buckets), entries, _referenced(buckets, known_policies), buckets
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,21 +149,21 @@ def bucket_hash(members: Mapping[str, bytes]) -> bytes:
 
 
 def root_hash(kind: AgentKind, buckets: Mapping[str, Bucket]) -> str:
-    pairs = (org.encode() + b"\0" + buckets[org].hash for org in sorted(buckets))
-    return sha256(b"luminet snapshot %d\0%s\0" % (FORMAT, kind.encode()) + b"".join(pairs)).hexdigest()
+    bucket_hashes = (org.encode() + b"\0" + buckets[org].hash for org in sorted(buckets))
+    return sha256(b"luminet snapshot %d\0%s\0" % (FORMAT, kind.encode()) + b"".join(bucket_hashes)).hexdigest()
 
 
 def _bucket(members: Mapping[str, bytes], entries: Mapping[str, Entry]) -> Bucket:
     namespaces = [entries[key] for key in members if key.startswith("ns/")]
-    policies = {one["policy"] for one in namespaces}
+    policies = {namespace["policy"] for namespace in namespaces}
     return Bucket(bucket_hash(members), members, frozenset(policies))
 
 
-def _referenced(buckets: Mapping[str, Bucket], known: Mapping[str, Policy]) -> Mapping[str, Policy]:
-    wanted: frozenset[str] = frozenset().union(*(bucket.policies for bucket in buckets.values()))
-    for missing in sorted(wanted - known.keys()):
+def _referenced(buckets: Mapping[str, Bucket], policies: Mapping[str, Policy]) -> Mapping[str, Policy]:
+    referenced: frozenset[str] = frozenset().union(*(bucket.policies for bucket in buckets.values()))
+    for missing in sorted(referenced - policies.keys()):
         raise MalformedMessage(f"policies.{missing}", "is missing, but a namespace refers to it")
-    return {one: known[one] for one in wanted}
+    return {policy_hash: policies[policy_hash] for policy_hash in referenced}
 
 
 # Snapshots and changes.
@@ -183,7 +185,9 @@ def change_between(before: Snapshot, after: Snapshot) -> Change:
         if old.hash != new.hash:
             put |= {key: after.entries[key] for key, digest in new.members.items() if old.members.get(key) != digest}
     drop = tuple(sorted(before.entries.keys() - after.entries.keys()))
-    policies = {one: after.policies[one] for one in after.policies.keys() - before.policies.keys()}
+    policies = {
+        policy_hash: after.policies[policy_hash] for policy_hash in after.policies.keys() - before.policies.keys()
+    }
     return Change(after.kind, before.hash, after.hash, put, drop, policies)
 
 
@@ -191,10 +195,10 @@ def change_apply(snapshot: Snapshot, change: Change) -> Snapshot:
     """Return the snapshot after the change. Raise ProtocolError. The given snapshot does not change."""
     if snapshot.hash != change.base:
         raise HashMismatch(expected=change.base, found=snapshot.hash)
-    after = snapshot.replaced(put=change.put, drop=change.drop, policies=change.policies)
-    if after.hash != change.target:
-        raise HashMismatch(expected=change.target, found=after.hash)
-    return after
+    target = snapshot.replaced(put=change.put, drop=change.drop, policies=change.policies)
+    if target.hash != change.target:
+        raise HashMismatch(expected=change.target, found=target.hash)
+    return target
 
 
 # Encoding and decoding.
@@ -207,10 +211,10 @@ def snapshot_encode(snapshot: Snapshot) -> bytes:
 
 def snapshot_decode(message: bytes) -> Snapshot:
     """Decode a snapshot. Raise MalformedMessage with the wrong field."""
-    told = _message(message, {"hash": _HASH, "entries": _OBJECT, "policies": _OBJECT})
-    snapshot = snapshot_build(told["kind"], told["entries"], told["policies"])
-    if snapshot.hash != told["hash"]:
-        raise MalformedMessage("hash", f"is {told['hash']}, but the content's hash is {snapshot.hash}")
+    document = _message(message, {"hash": _HASH, "entries": _OBJECT, "policies": _OBJECT})
+    snapshot = snapshot_build(document["kind"], document["entries"], document["policies"])
+    if snapshot.hash != document["hash"]:
+        raise MalformedMessage("hash", f"is {document['hash']}, but the content's hash is {snapshot.hash}")
     return snapshot
 
 
@@ -222,13 +226,20 @@ def change_encode(change: Change) -> bytes:
 
 def change_decode(message: bytes) -> Change:
     """Decode a change. Raise MalformedMessage. Only `change_apply` can check that it leads to its target."""
-    told = _message(message, {"base": _HASH, "target": _HASH, "put": _OBJECT, "drop": _TEXTS, "policies": _OBJECT})
-    for key, entry in told["put"].items():
-        _entry_checked(told["kind"], key, entry)
-    for key in told["drop"]:
-        _key_checked(told["kind"], key)
-    _policies_checked(told["policies"])
-    return Change(told["kind"], told["base"], told["target"], told["put"], tuple(told["drop"]), told["policies"])
+    document = _message(message, {"base": _HASH, "target": _HASH, "put": _OBJECT, "drop": _TEXTS, "policies": _OBJECT})
+    for key, entry in document["put"].items():
+        _entry_checked(document["kind"], key, entry)
+    for key in document["drop"]:
+        _key_checked(document["kind"], key)
+    _policies_checked(document["policies"])
+    return Change(
+        document["kind"],
+        document["base"],
+        document["target"],
+        document["put"],
+        tuple(document["drop"]),
+        document["policies"],
+    )
 
 
 def news_decode(message: bytes) -> Snapshot | Change:
@@ -319,17 +330,18 @@ _PREFIXES: Mapping[AgentKind, tuple[str, ...]] = {
 
 def _message(message: bytes, fields: Mapping[str, Check]) -> dict[str, Any]:
     try:
-        told = json.loads(message.decode(), object_pairs_hook=members)
+        document = json.loads(message.decode(), object_pairs_hook=members)
     except UnsafeJson as repeated:
         raise MalformedMessage(_shown(str(repeated.path[-1])), "stands twice in one object") from None
     except (ValueError, RecursionError):
         raise MalformedMessage("message", "is not JSON in UTF-8, or nested too deeply") from None
-    if not isinstance(told, dict):
+    if not isinstance(document, dict):
         raise MalformedMessage("message", "must be an object")
-    if type(told.get("format")) is not int or told["format"] != FORMAT:  # first: another format has other fields
+    # First: another format has other fields.
+    if type(document.get("format")) is not int or document["format"] != FORMAT:
         raise MalformedMessage("format", f"must be {FORMAT}: this side knows no other")
-    _fields_checked("", told, {"format": _COUNT, "kind": _KIND, **fields})
-    return told
+    _fields_checked("", document, {"format": _COUNT, "kind": _KIND, **fields})
+    return document
 
 
 def _shown(name: str) -> str:
@@ -337,11 +349,11 @@ def _shown(name: str) -> str:
 
 
 def _fields_checked(where: str, value: Mapping[str, Any], fields: Mapping[str, Check]) -> None:
-    for name, (is_good, must) in fields.items():
+    for name, (is_good, requirement) in fields.items():
         if name not in value:
             raise MalformedMessage(where + name, "is missing")
         if not is_good(value[name]):
-            raise MalformedMessage(where + name, must)
+            raise MalformedMessage(where + name, requirement)
     for name in value.keys() - fields.keys():
         raise MalformedMessage(where + _shown(name), "is not a field we know")
 
@@ -351,16 +363,16 @@ def _key_checked(kind: AgentKind, key: str) -> str:
 
     Raise MalformedMessage if it belongs to the other kind of agent.
     """
-    prefix, _, one_id = key.partition("/")
+    prefix, _, entry_id = key.partition("/")
     is_ours = prefix in _PREFIXES[kind] or (prefix not in _FIELDS and _is_prefix(prefix))
-    if not is_ours or not _is_id(one_id):
+    if not is_ours or not _is_id(entry_id):
         raise _misnamed(kind, key)
     return prefix
 
 
 def _misnamed(kind: AgentKind, key: str) -> MalformedMessage:
-    known = ", ".join(f"{prefix}/…" for prefix in _PREFIXES[kind])
-    return MalformedMessage(_shown(key), f"is not the name of an entry of this kind of agent: {known}")
+    prefixes = ", ".join(f"{prefix}/…" for prefix in _PREFIXES[kind])
+    return MalformedMessage(_shown(key), f"is not the name of an entry of this kind of agent: {prefixes}")
 
 
 def _entry_checked(kind: AgentKind, key: str, entry: Entry) -> bytes:
@@ -383,11 +395,11 @@ def _entry_checked(kind: AgentKind, key: str, entry: Entry) -> bytes:
 
 
 def _policies_checked(policies: Mapping[str, Policy]) -> Mapping[str, Policy]:
-    for claimed, policy in policies.items():
+    for claimed_hash, policy in policies.items():
         try:
-            is_right = isinstance(policy, dict) and policy_hash(policy) == claimed
+            is_right = isinstance(policy, dict) and policy_hash(policy) == claimed_hash
         except (ValueError, RecursionError):
             is_right = False
         if not is_right:
-            raise MalformedMessage(f"policies.{_shown(claimed)}", "is not the hash of the policy beside it")
+            raise MalformedMessage(f"policies.{_shown(claimed_hash)}", "is not the hash of the policy beside it")
     return policies

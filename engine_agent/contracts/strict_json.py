@@ -40,12 +40,12 @@ def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
     Raise UnsafeJson for a repeated name, whose value would be ambiguous.
     """
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         seen: set[str] = set()
         repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise UnsafeJson((repeated,), "is given more than once")
-    return found
+    return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,12 @@ def _faults_refuse(value: Any, path: Path, allows_nul: bool) -> None:
     if isinstance(value, str):
         _text_refuse(value, path, allows_nul, is_name=False)
     elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _faults_refuse(item, (*path, index), allows_nul)
+        for index, element in enumerate(value):
+            _faults_refuse(element, (*path, index), allows_nul)
     elif isinstance(value, dict):
-        for key, item in value.items():
+        for key, element in value.items():
             _text_refuse(key, (*path, key), allows_nul, is_name=True)
-            _faults_refuse(item, (*path, key), allows_nul)
+            _faults_refuse(element, (*path, key), allows_nul)
 
 
 def _text_refuse(text: str, path: Path, allows_nul: bool, *, is_name: bool) -> None:

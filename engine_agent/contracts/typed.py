@@ -26,25 +26,25 @@ _HOW = {"missing": "is missing", "contains unknown": "is not a field we know"}
 LONGEST_PROBLEM = 200
 
 
-def typed(told: Any, type_: type[T], where: str = "", *, root: str = "message") -> T:
+def typed(document: Any, type_: type[T], where: str = "", *, root: str = "message") -> T:
     """Convert the value to the type.
 
     Raise MalformedMessage with the field below `where`, or `root` if no field is known.
     """
     try:
-        return msgspec.convert(told, type_)
+        return msgspec.convert(document, type_)
     except (ValueError, RecursionError) as error:
         field, problem = _blamed(str(error), where)
         raise MalformedMessage(field or root, problem) from None
 
 
-def _blamed(said: str, where: str) -> tuple[str, str]:
+def _blamed(message: str, where: str) -> tuple[str, str]:
     """Return field and problem from msgspec's message. Names in it may contain any text that was sent."""
-    placed = _PLACE.fullmatch(said)
+    placed = _PLACE.fullmatch(message)
     if placed:
-        said = placed["problem"]
+        message = placed["problem"]
         where += re.sub(r"\[(\d+)\]", r".\1", placed["path"]).replace("[...]", ".*")
-    if named := _NAMED.fullmatch(said):
-        where, said = f"{where}.{ascii(named['name'][:80])[1:-1]}", _HOW[named["how"]]
-    problem = re.sub(r"[^ -~]", "?", said.replace("Expected ", "must be ", 1).replace(", got ", ", found ", 1))
+    if match := _NAMED.fullmatch(message):
+        where, message = f"{where}.{ascii(match['name'][:80])[1:-1]}", _HOW[match["how"]]
+    problem = re.sub(r"[^ -~]", "?", message.replace("Expected ", "must be ", 1).replace(", got ", ", found ", 1))
     return where.lstrip("."), problem[:LONGEST_PROBLEM]

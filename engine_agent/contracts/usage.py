@@ -109,19 +109,19 @@ def cached_class(prompt_tokens: int, cached_tokens: int) -> Cached:
 
 def length_class(prompt_tokens: int) -> int:
     """Return the index of the class in PROMPT_TOKENS; the last class is for longer prompts."""
-    return sum(prompt_tokens > most for most in PROMPT_TOKENS)
+    return sum(prompt_tokens > upper_bound for upper_bound in PROMPT_TOKENS)
 
 
 def code_of(metric: Metric, cached: Cached, length: int, bucket: int) -> int:
-    place = METRICS.index(metric) * len(CACHED) + CACHED.index(cached)
-    return (place * (len(PROMPT_TOKENS) + 1) + length) * BUCKETS + bucket
+    index = METRICS.index(metric) * len(CACHED) + CACHED.index(cached)
+    return (index * (len(PROMPT_TOKENS) + 1) + length) * BUCKETS + bucket
 
 
 def code_read(code: int) -> tuple[Metric, Cached, int, int]:
     """Return the arguments of `code_of`."""
-    rest, bucket = divmod(code, BUCKETS)
-    rest, length = divmod(rest, len(PROMPT_TOKENS) + 1)
-    metric, cached = divmod(rest, len(CACHED))
+    remainder, bucket = divmod(code, BUCKETS)
+    remainder, length = divmod(remainder, len(PROMPT_TOKENS) + 1)
+    metric, cached = divmod(remainder, len(CACHED))
     return METRICS[metric], CACHED[cached], length, bucket
 
 

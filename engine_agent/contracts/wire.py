@@ -90,7 +90,7 @@ class Batch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def batch_encode(batch: Batch) -> bytes:
-    reports = [{"kind": one.kind, "told": dict(one.told)} for one in batch.reports]
+    reports = [{"kind": report.kind, "told": dict(report.told)} for report in batch.reports]
     return canonical_json(
         {
             "version": VERSION,
@@ -105,18 +105,18 @@ def batch_encode(batch: Batch) -> bytes:
 
 def batch_decode(message: bytes) -> Batch:
     batch = _message(message, Batch)
-    for place, report in enumerate(batch.reports):
-        typed(report.told, _TOLD[report.kind], f"reports.{place}.told")
+    for index, report in enumerate(batch.reports):
+        typed(report.told, _TOLD[report.kind], f"reports.{index}.told")
     if batch.heartbeat is not None:
         heartbeat_check(batch.heartbeat)
     return batch
 
 
 def _message(message: bytes, type_: type[T]) -> T:
-    told = _object(message)
-    if told.pop("version", None) != VERSION:  # first: another version has other fields
+    document = _object(message)
+    if document.pop("version", None) != VERSION:  # first: another version has other fields
         raise MalformedMessage("version", f"must be {VERSION}")
-    return typed(told, type_)
+    return typed(document, type_)
 
 
 def _object(message: bytes) -> dict[str, Any]:
@@ -124,13 +124,13 @@ def _object(message: bytes) -> dict[str, Any]:
 
     A NaN or lone surrogate is then refused in its field, or with its row alone.
     """
-    for read in (msgspec.json.decode, _python_read):
+    for decode in (msgspec.json.decode, _python_read):
         try:
-            told = read(message)
+            document = decode(message)
         except (ValueError, RecursionError):
             continue
-        if isinstance(told, dict):
-            return told
+        if isinstance(document, dict):
+            return document
         raise MalformedMessage("message", "must be an object")
     raise MalformedMessage("message", "is not JSON in UTF-8, or nested too deeply")
 
@@ -183,8 +183,8 @@ class _Heartbeat(Struct, forbid_unknown_fields=True):
     spooled: Count
 
 
-def heartbeat_check(told: Any) -> None:
-    typed(told, _Heartbeat, "heartbeat")
+def heartbeat_check(heartbeat: Any) -> None:
+    typed(heartbeat, _Heartbeat, "heartbeat")
 
 
 # Content of reports by kind. Unknown members are ignored. `about` is checked where it is used.

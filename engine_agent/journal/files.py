@@ -62,32 +62,32 @@ class BootFolder:
 
     def read(self, after: int, limit: int) -> list[Entry]:
         """Return at most `limit` intact records after number `after`."""
-        found: list[Entry] = []
-        for entry, reached in self._entries(after):
+        entries: list[Entry] = []
+        for entry, position in self._entries(after):
             if entry.sequence > after:
-                found.append(entry)
-                self._reached = reached
-                if len(found) == limit:
+                entries.append(entry)
+                self._reached = position
+                if len(entries) == limit:
                     break
-        return found
+        return entries
 
     def _entries(self, after: int) -> Iterator[tuple[Entry, tuple[int, Path, int]]]:
-        reached_at, reached_path, reached_offset = self._reached
-        for segment in [one for one in self.segments if one.last > after]:
-            start = reached_offset if (reached_at, reached_path) == (after, segment.path) else 0
+        last_sequence, last_path, last_offset = self._reached
+        for segment in [segment for segment in self.segments if segment.last > after]:
+            start = last_offset if (last_sequence, last_path) == (after, segment.path) else 0
             for entry, end in _entries(segment, start):
                 yield entry, (entry.sequence, segment.path, end)
 
 
 def boot_folders(root: Path) -> list[BootFolder]:
     """Return the boots with files, oldest first. Cut off a last line that a crash left incomplete."""
-    found = []
+    folders = []
     for path in root.iterdir():
         if (match := _FOLDER.fullmatch(path.name)) and path.is_dir():
             folder = BootFolder(path, int(match[1]), match[2])
             folder.segments = _segments(path)
-            found.append(folder)
-    return sorted(found, key=lambda folder: folder.ordinal)
+            folders.append(folder)
+    return sorted(folders, key=lambda folder: folder.ordinal)
 
 
 def boot_folder_make(root: Path, ordinal: int, boot: str) -> BootFolder:
@@ -97,13 +97,15 @@ def boot_folder_make(root: Path, ordinal: int, boot: str) -> BootFolder:
 
 
 def _segments(folder: Path) -> list[Segment]:
-    named = sorted((int(match[1]), path) for path in folder.iterdir() if (match := _SEGMENT.fullmatch(path.name)))
-    found = [Segment(path, first, first - 1, path.stat().st_size) for first, path in named]
-    for segment, following in pairwise(found):
+    numbered_paths = sorted(
+        (int(match[1]), path) for path in folder.iterdir() if (match := _SEGMENT.fullmatch(path.name))
+    )
+    segments = [Segment(path, first, first - 1, path.stat().st_size) for first, path in numbered_paths]
+    for segment, following in pairwise(segments):
         segment.last = following.first - 1
-    if found:
-        _end_mended(found[-1])
-    return found
+    if segments:
+        _end_mended(segments[-1])
+    return segments
 
 
 def _end_mended(segment: Segment) -> None:

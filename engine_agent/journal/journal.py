@@ -106,11 +106,11 @@ class Journal:
     ) -> None:
         self._folder, self._lock = folder, lock
         self._most_bytes, self._segment_bytes, self._drops_oldest = most_bytes, segment_bytes, drops_oldest
-        self._boots = {one.boot: one for one in boot_folders(folder)}
+        self._boots = {boot_folder.boot: boot_folder for boot_folder in boot_folders(folder)}
         if boot in self._boots:
             raise JournalError(f"{folder}: the boot {boot} has a journal already")
         self.boot = boot
-        self.size_bytes = sum(one.size for one in self._boots.values())
+        self.size_bytes = sum(boot_folder.size for boot_folder in self._boots.values())
         self._sequence = 0
         self._file: int | None = None
         self._waiting: deque[Closed] = deque()
@@ -206,9 +206,9 @@ class Journal:
 
         Raise UnknownBoot.
         """
-        reached = self._sequence  # first: records written from now on are not part of this page
+        last_sequence = self._sequence  # first: records written from now on are not part of this page
         folder = self._known(boot)
-        last = min(reached, reached if upto is None else upto) if boot == self.boot else folder.last
+        last = min(last_sequence, last_sequence if upto is None else upto) if boot == self.boot else folder.last
         entries = tuple(entry for entry in folder.read(sequence, limit) if entry.sequence <= last)
         end = entries[-1].sequence if len(entries) == limit else max(last, sequence)
         return Page(boot, end, entries, tuple(_lost(entries, sequence, end, kept_from=folder.first)))
@@ -228,10 +228,10 @@ class Journal:
         folder = self._known(boot)
         if upto > folder.last:
             raise BadCut(f"the last record of {boot} is {folder.last}, found {upto}")
-        done = [one for one in folder.segments if one.last <= upto and not self._is_written(one)]
-        for segment in done:
+        removable = [segment for segment in folder.segments if segment.last <= upto and not self._is_written(segment)]
+        for segment in removable:
             self._remove(folder, segment)
-        return sum(segment.size for segment in done)
+        return sum(segment.size for segment in removable)
 
     def _known(self, boot: str) -> BootFolder:
         if boot == self.boot and boot not in self._boots:
@@ -291,7 +291,7 @@ class Journal:
         """Return the segment to write to, with its file open."""
         folder = self._boots.get(self.boot)
         if folder is None:
-            ordinal = max((one.ordinal for one in self._boots.values()), default=0) + 1
+            ordinal = max((boot_folder.ordinal for boot_folder in self._boots.values()), default=0) + 1
             folder = self._boots[self.boot] = boot_folder_make(self._folder, ordinal, self.boot)
         segment = folder.segments[-1] if folder.segments else None
         if self._file is not None and segment is not None and segment.size + more_bytes <= self._segment_bytes:
@@ -309,7 +309,7 @@ class Journal:
 
     def _make_room(self, more_bytes: int, most_bytes: int) -> None:
         while self.size_bytes + more_bytes > most_bytes:
-            oldest = next(((folder, one) for folder in self._boots.values() for one in folder.segments), None)
+            oldest = next(((folder, segment) for folder in self._boots.values() for segment in folder.segments), None)
             if not self._drops_oldest or oldest is None or self._is_written(oldest[1]):
                 text = f"{self._folder}: {self.size_bytes:,} bytes wait to be taken, and {most_bytes:,} may"
                 raise JournalFull(text, "its journal is full, and nobody takes it")
@@ -323,7 +323,7 @@ class Journal:
     def _remove(self, folder: BootFolder, segment: Segment) -> None:
         segment.path.unlink(missing_ok=True)
         self.size_bytes -= segment.size
-        folder.segments = [one for one in folder.segments if one is not segment]
+        folder.segments = [candidate for candidate in folder.segments if candidate is not segment]
         if not folder.segments:
             del self._boots[folder.boot]
             with contextlib.suppress(OSError):  # another program put a file there

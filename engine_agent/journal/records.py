@@ -84,21 +84,21 @@ def entry_of(line: bytes) -> Entry:
         raise DamagedLine from problem
 
 
-def entry_read(told: Mapping[str, Any]) -> Entry:
+def entry_read(document: Mapping[str, Any]) -> Entry:
     """Decode the document of entry_document. Raise KeyError or TypeError."""
-    names, made_of = _TYPES[told["type"]]
-    known = {name: told[name] if name in told else _LATER[name] for name in names}
-    return Entry(told["sequence"], made_of(**known))
+    names, made_of = _TYPES[document["type"]]
+    arguments = {name: document[name] if name in document else _LATER[name] for name in names}
+    return Entry(document["sequence"], made_of(**arguments))
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:
     """Return the entry as a JSON object, for the file and for the journal's readers."""
     kind, names, values = _FIELDS[type(entry.record)]
-    told = {"sequence": entry.sequence, "type": kind, **dict(zip(names, values(entry.record), strict=True))}
+    document = {"sequence": entry.sequence, "type": kind, **dict(zip(names, values(entry.record), strict=True))}
     for name, default in _LATER.items():
-        if told.get(name) == default:
-            del told[name]
-    return told
+        if document.get(name) == default:
+            del document[name]
+    return document
 
 
 def first_known(entry: Entry) -> Entry:
@@ -116,5 +116,5 @@ _TYPES: Mapping[str, tuple[tuple[str, ...], type[Opened] | type[Closed]]] = {
     "opened": (_names(Opened), Opened),
     "closed": (_names(Closed), Closed),
 }
-_LATER: Mapping[str, Any] = {one.name: one.default for one in fields(Opened) if one.default is not MISSING}
+_LATER: Mapping[str, Any] = {field.name: field.default for field in fields(Opened) if field.default is not MISSING}
 _FIELDS = {made_of: (kind, names, attrgetter(*names)) for kind, (names, made_of) in _TYPES.items()}

@@ -55,9 +55,9 @@ def open_files_raise() -> int:
 
     limit, unlimited = resource.RLIMIT_NOFILE, resource.RLIM_INFINITY
     soft, hard = resource.getrlimit(limit)
-    wanted = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
-    if soft != unlimited and soft < wanted:
+    desired_files = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
+    if soft != unlimited and soft < desired_files:
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(limit, (wanted, hard))
-    now = resource.getrlimit(limit)[0]
-    return MOST_FILES if now == unlimited else now
+            resource.setrlimit(limit, (desired_files, hard))
+    current_limit = resource.getrlimit(limit)[0]
+    return MOST_FILES if current_limit == unlimited else current_limit

@@ -11,26 +11,26 @@ FILE = "last-words"
 MOST_CHARACTERS = 220  # a heartbeat has room for them and for the sidecar's words around them
 
 
-def last_words_leave(folder: Path, why: str) -> None:
+def last_words_leave(folder: Path, reason: str) -> None:
     """Write the exit reason. Ignore a write error, because the log has the reason too."""
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / FILE).write_text(one_line(why), encoding="utf-8")
+        (folder / FILE).write_text(one_line(reason), encoding="utf-8")
 
 
 def last_words_take(folder: Path) -> str:
     """Read and delete the exit reason, so that it is used once. Return "" if there is none."""
     try:
-        said = (folder / FILE).read_text(encoding="utf-8", errors="replace")
+        text = (folder / FILE).read_text(encoding="utf-8", errors="replace")
         (folder / FILE).unlink()
     except OSError:
         return ""
-    return one_line(said)
+    return one_line(text)
 
 
-def one_line(why: str) -> str:
-    said = " ".join(why.split())
-    return said if len(said) <= MOST_CHARACTERS else f"{said[: MOST_CHARACTERS - 1]}…"
+def one_line(reason: str) -> str:
+    line = " ".join(reason.split())
+    return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
 
 
 def ended_by(status: int) -> str:

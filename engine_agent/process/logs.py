@@ -31,11 +31,11 @@ class TextLines(logging.Formatter):
             return line
         # An error's message may come from a client and contain line breaks, so all lines after the first are indented.
         trace = self.formatException(record.exc_info).split("\n")
-        return "\n".join([line, *(f"  {_shown(one)}" for one in trace)])
+        return "\n".join([line, *(f"  {_shown(trace_line)}" for trace_line in trace)])
 
 
 def _shown(text: str) -> str:
-    return _UNSHOWABLE.sub(lambda found: repr(found[0])[1:-1], text)
+    return _UNSHOWABLE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def log_to_stderr(*, is_json: bool) -> None:

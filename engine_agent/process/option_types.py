@@ -8,10 +8,10 @@ LONGEST_SECONDS = 86_400
 _SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*(|[KMGT]i?B?|B)", re.ASCII | re.IGNORECASE)
 
 
-def whole_read(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+def whole_read(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) < 11 and least <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least} to {most:,}")
+        if not (text.isascii() and text.isdecimal() and len(text) < 11 and minimum <= int(text) <= maximum):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {minimum} to {maximum:,}")
         return int(text)
 
     return read

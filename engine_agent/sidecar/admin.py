@@ -103,67 +103,67 @@ class AdminHolder:
         }
 
     async def state(self) -> HolderState:
-        told = await self._ask("GET", "/brief")
+        answer = await self._ask("GET", "/brief")
         with _read("/brief"):
-            pool = told["pool"]
+            pool = answer["pool"]
             return HolderState(
-                boot=str(told["boot"]),
-                state="draining" if told["is_draining"] else "ready",
-                why=str(told.get("why", ""))[:LONGEST_WHY],  # older engines omit it
-                hash=told["snapshot_hash"],
-                load={"running": int(told["running"]), "waiting": int(told["waiting"])},
+                boot=str(answer["boot"]),
+                state="draining" if answer["is_draining"] else "ready",
+                why=str(answer.get("why", ""))[:LONGEST_WHY],  # older engines omit it
+                hash=answer["snapshot_hash"],
+                load={"running": int(answer["running"]), "waiting": int(answer["waiting"])},
                 pool={"capacity_bytes": int(pool["capacity_bytes"]), "used_bytes": int(pool["used_bytes"])},
             )
 
     async def apply(self, news: bytes) -> str:
         """Apply a snapshot or change. Raise HolderRejected only if a retry cannot succeed."""
-        told = await self._ask("POST", "/apply", news, within=SLOW_TIMEOUT, rejected=NEVER_APPLIED)
+        answer = await self._ask("POST", "/apply", news, within=SLOW_TIMEOUT, rejected=NEVER_APPLIED)
         with _read("/apply"):
-            return str(told["hash"])
+            return str(answer["hash"])
 
     async def proofs(self, boot: str, after: int) -> Sequence[Proof]:
         try:
-            told = await self._ask("GET", f"/receipts?{urlencode({'boot': boot, 'after': after})}")
+            answer = await self._ask("GET", f"/receipts?{urlencode({'boot': boot, 'after': after})}")
         except HolderRejected:  # the engine never issued that number: our mark comes from a restored copy
-            told = await self._ask("GET", "/receipts")
+            answer = await self._ask("GET", "/receipts")
         with _read("/receipts"):
-            return self._proofs(told)
+            return self._proofs(answer)
 
-    def _proofs(self, told: Mapping[str, Any]) -> list[Proof]:
+    def _proofs(self, answer: Mapping[str, Any]) -> list[Proof]:
         return [
             Proof(
-                boot=told["boot"],
-                number=one["number"],
-                namespace=one["namespace"],
-                epoch=one["epoch"],
-                blocks=one["blocks"],
-                bytes=one["bytes"],
-                at=one["at"] + self._offset_seconds,
-                is_final=one["is_done"],
+                boot=answer["boot"],
+                number=receipt["number"],
+                namespace=receipt["namespace"],
+                epoch=receipt["epoch"],
+                blocks=receipt["blocks"],
+                bytes=receipt["bytes"],
+                at=receipt["at"] + self._offset_seconds,
+                is_final=receipt["is_done"],
             )
-            for one in told["receipts"]
+            for receipt in answer["receipts"]
         ]
 
     async def counters(self, scopes: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        told = await self._ask("GET", f"/counters?{urlencode([('scope', scope) for scope in scopes])}")
+        answer = await self._ask("GET", f"/counters?{urlencode([('scope', scope) for scope in scopes])}")
         with _read("/counters"):
-            counters: Mapping[str, Mapping[str, Any]] = told["counters"]
+            counters: Mapping[str, Mapping[str, Any]] = answer["counters"]
             return counters
 
-    async def operate(self, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        if deed in PATHS:
-            return await self._ask("POST", PATHS[deed], within=SLOW_TIMEOUT)
-        if deed == "warm_pins":
+    async def operate(self, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        if action in PATHS:
+            return await self._ask("POST", PATHS[action], within=SLOW_TIMEOUT)
+        if action == "warm_pins":
             return {"pins": await self._pins()}
-        return {"ok": False, "why": f"an engine cannot {deed}"}
+        return {"ok": False, "why": f"an engine cannot {action}"}
 
     async def pins_wanted(self) -> Sequence[str]:
         return [name for name, state in (await self._pins()).items() if state == "content_missing"]
 
     async def _pins(self) -> dict[str, str]:
-        told = await self._ask("GET", "/pins")
+        answer = await self._ask("GET", "/pins")
         with _read("/pins"):
-            return {str(one["id"]): str(one["state"]) for one in told["pins"]}
+            return {str(pin["id"]): str(pin["state"]) for pin in answer["pins"]}
 
     async def pin_content(self, pin_id: str, content: Mapping[str, Any]) -> None:
         await self._ask("PUT", f"/pins/{pin_id}/content", json.dumps(content).encode(), within=SLOW_TIMEOUT)
@@ -173,16 +173,16 @@ class AdminHolder:
         await self._ask("PUT", "/clock", json.dumps({"offset_seconds": offset_seconds}).encode())
 
     async def journal(self) -> Sequence[JournalBoot]:
-        told = await self._ask("GET", "/journal/boots")
+        answer = await self._ask("GET", "/journal/boots")
         with _read("/journal/boots"):
-            return [JournalBoot(**{name: one[name] for name in JOURNAL_BOOT}) for one in told["boots"]]
+            return [JournalBoot(**{name: boot[name] for name in JOURNAL_BOOT}) for boot in answer["boots"]]
 
     async def journal_page(self, boot: str, after: int, limit: int) -> JournalPage:
-        told = await self._ask("GET", f"/journal?{urlencode({'boot': boot, 'since': after, 'limit': limit})}")
+        answer = await self._ask("GET", f"/journal?{urlencode({'boot': boot, 'since': after, 'limit': limit})}")
         with _read("/journal"):
-            entries = [entry_read(one) for one in told["entries"]]
-            lost = [(one["first"], one["last"]) for one in told["lost"]]
-            return JournalPage(told["last"], entries, lost, told.get("totals"))
+            entries = [entry_read(entry) for entry in answer["entries"]]
+            lost = [(lost_range["first"], lost_range["last"]) for lost_range in answer["lost"]]
+            return JournalPage(answer["last"], entries, lost, answer.get("totals"))
 
     async def journal_cut(self, boot: str, upto: int) -> None:
         await self._ask("POST", "/journal/cut", json.dumps({"boot": boot, "upto": upto}).encode())
@@ -191,7 +191,7 @@ class AdminHolder:
         return await self._ask("GET", "/levels")
 
     async def gaps(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
-        query = urlencode([("namespace", one) for one in namespaces])
+        query = urlencode([("namespace", namespace) for namespace in namespaces])
         return await self._ask("GET", f"/gaps?{query}", within=SLOW_TIMEOUT)
 
     def _last_words(self) -> str:
@@ -215,8 +215,8 @@ class AdminHolder:
                 content = await answer.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as problem:
             self._is_heard = False
-            if said := self._last_words():
-                self.why_away = f"the engine ended: {said}"
+            if exit_reason := self._last_words():
+                self.why_away = f"the engine ended: {exit_reason}"
             raise HolderAway(self.why_away or f"the engine does not answer: {type(problem).__name__}") from None
         if not self._is_heard:
             self._last_words()  # discard the exit reason of an earlier engine

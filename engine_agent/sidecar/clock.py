@@ -38,9 +38,12 @@ def learnt_encode(learnt: Learnt) -> bytes:
 def learnt_read(path: Path) -> Learnt | None:
     """Return the saved estimate, or None if it is missing or invalid."""
     with suppress(OSError, ValueError, TypeError):
-        found = Learnt(**json.loads(path.read_bytes()))
-        if all(type(one) is float and abs(one) < FARTHEST_SECONDS for one in (found.ahead, found.offset_seconds)):
-            return found
+        learnt = Learnt(**json.loads(path.read_bytes()))
+        if all(
+            type(seconds) is float and abs(seconds) < FARTHEST_SECONDS
+            for seconds in (learnt.ahead, learnt.offset_seconds)
+        ):
+            return learnt
     return None
 
 
@@ -104,12 +107,14 @@ class ControlPlaneClock:
         """Return how far the control plane's clock is ahead of this machine's wall clock now."""
         return self.now() - self._wall()
 
-    def learn(self, told: float, *, asked_at: float, answered_at: float) -> None:
+    def learn(self, server_seconds: float, *, asked_at: float, answered_at: float) -> None:
         """Add a sample: the time in an answer, and when the request left and the answer came on the monotonic clock."""
         width = max(0.0, answered_at - asked_at)
-        found = _Sample(told - (asked_at + answered_at) / 2, width)
-        if any(abs(found.ahead - one.ahead) > (found.width + one.width) / 2 + 1.0 for one in self._samples):
+        sample = _Sample(server_seconds - (asked_at + answered_at) / 2, width)
+        if any(
+            abs(sample.ahead - previous.ahead) > (sample.width + previous.width) / 2 + 1.0 for previous in self._samples
+        ):
             self._samples.clear()  # one of the clocks was changed
-        self._samples.append(found)
+        self._samples.append(sample)
         self.learnt.set()
-        self._ahead = min(self._samples, key=lambda one: one.width).ahead
+        self._ahead = min(self._samples, key=lambda sample: sample.width).ahead

@@ -59,8 +59,8 @@ class AgentOptions:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options, others = parser().parse_known_args(arguments)
-    return run(lambda: _run(_read(options, others)), SidecarError, CannotListen)
+    options, engine_options = parser().parse_known_args(arguments)
+    return run(lambda: _run(_read(options, engine_options)), SidecarError, CannotListen)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -74,20 +74,22 @@ def parser() -> argparse.ArgumentParser:
     joining = top.add_argument_group("the control plane")
     joining_options(joining)
     engine = top.add_argument_group("the engine")
-    whose = engine.add_mutually_exclusive_group(required=True)
-    whose.add_argument("--model", type=Path, metavar="PATH", help="of an engine of its own: a Hugging Face folder")
-    whose.add_argument("--engine-state", type=Path, metavar="DIR", help="of one that somebody else runs")
+    engine_source = engine.add_mutually_exclusive_group(required=True)
+    engine_source.add_argument(
+        "--model", type=Path, metavar="PATH", help="of an engine of its own: a Hugging Face folder"
+    )
+    engine_source.add_argument("--engine-state", type=Path, metavar="DIR", help="of one that somebody else runs")
     engine.add_argument("--model-name", metavar="NAME", help="what clients call the model (the folder's name)")
     engine.add_argument("--port", type=int, default=8101, help="of its OpenAI API (8101)")
     engine.add_argument("--address", metavar="URL", help="where gateways reach it (where it listens)")
     engine.add_argument(
         "--label", action="append", default=[], metavar="NAME=VALUE", help="for rollouts; may be repeated"
     )
-    here = top.add_argument_group("here")
-    here.add_argument("--home", type=Path, metavar="DIR", help="what it keeps (.luminet/agent-PORT)")
-    here.add_argument("--status-host", default="127.0.0.1", help="of its own health and metrics (127.0.0.1)")
-    here.add_argument("--status-port", type=int, metavar="PORT", help=f"(the engine's and {STATUS_PORT_DISTANCE})")
-    here.add_argument("--json-logs", action="store_true", help="log lines for programs")
+    local = top.add_argument_group("here")
+    local.add_argument("--home", type=Path, metavar="DIR", help="what it keeps (.luminet/agent-PORT)")
+    local.add_argument("--status-host", default="127.0.0.1", help="of its own health and metrics (127.0.0.1)")
+    local.add_argument("--status-port", type=int, metavar="PORT", help=f"(the engine's and {STATUS_PORT_DISTANCE})")
+    local.add_argument("--json-logs", action="store_true", help="log lines for programs")
     return top
 
 
@@ -113,9 +115,9 @@ def joining_read(options: argparse.Namespace, environ: Mapping[str, str]) -> Joi
     return Joining(options.join, token, options.name, tuple(options.plain_http_host), options.broker)
 
 
-def _read(options: argparse.Namespace, others: Sequence[str]) -> AgentOptions:
-    if options.engine_state and others:
-        raise BadHome(f"{others[0]}: is no option of an agent whose engine somebody else runs")
+def _read(options: argparse.Namespace, engine_options: Sequence[str]) -> AgentOptions:
+    if options.engine_state and engine_options:
+        raise BadHome(f"{engine_options[0]}: is no option of an agent whose engine somebody else runs")
     home = (options.home or default_home(os.environ, f"agent-{options.port}")).absolute()
     status_port = options.port + STATUS_PORT_DISTANCE if options.status_port is None else options.status_port
     return AgentOptions(
@@ -127,7 +129,7 @@ def _read(options: argparse.Namespace, others: Sequence[str]) -> AgentOptions:
         advertised=Advertised(options.address, dict(map(_label_read, options.label))),
         status_host=options.status_host,
         status_port=status_port,
-        engine_options=(*others, *_of_the_engine(options)),
+        engine_options=(*engine_options, *_of_the_engine(options)),
         is_logging_json=options.json_logs,
         scrapers=Scrapers.read(os.environ),
     )
@@ -198,10 +200,10 @@ async def _together(
     child = EngineChild(
         command, socket, secret=_identity(credentials), tell=holder.say_why_away, has_answered=holder.has_answered
     )
-    looking_after = asyncio.create_task(child.run(stopping))
-    looking_after.add_done_callback(lambda _: is_over.set())
+    supervision = asyncio.create_task(child.run(stopping))
+    supervision.add_done_callback(lambda _: is_over.set())
     await runtime.run(is_over)
-    await looking_after
+    await supervision
 
 
 def _engine_command(options: AgentOptions, model: Path, agent: str, secret: Path) -> list[str]:
@@ -222,10 +224,10 @@ def _engine_checked(options: AgentOptions) -> None:
     if not (options.model / "config.json").is_file():
         raise BadHome(f"--model: {options.model}: is no folder of a Hugging Face model: it has no config.json")
     command = _engine_command(options, options.model, "agent", options.engine_state / SECRET_FILE)
-    said = subprocess.run(options_check(command), capture_output=True, text=True, check=False)
-    if said.returncode:
-        *_, why = ["the engine does not understand its options", *said.stderr.strip().splitlines()]
-        raise BadHome(why.removeprefix("luminet: "))
+    check = subprocess.run(options_check(command), capture_output=True, text=True, check=False)
+    if check.returncode:
+        *_, reason = ["the engine does not understand its options", *check.stderr.strip().splitlines()]
+        raise BadHome(reason.removeprefix("luminet: "))
 
 
 async def _unless(stopping: asyncio.Event, task: "asyncio.Task[Any]") -> bool:
@@ -245,9 +247,9 @@ def _secret_written(folder: Path, credentials: Credentials) -> Path:
     """Write the secret with which the engine verifies gateways, in the form that the control plane gives to them."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / SECRET_FILE
-    told = _identity(credentials) + b"\n"
-    if not path.exists() or path.read_bytes() != told:
-        replace_file(path, told)
+    identity_line = _identity(credentials) + b"\n"
+    if not path.exists() or path.read_bytes() != identity_line:
+        replace_file(path, identity_line)
     return path
 
 

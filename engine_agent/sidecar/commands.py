@@ -69,12 +69,12 @@ def state_wanted(body: Mapping[str, Any]) -> Wanted | None:
 
 
 def operation_wanted(body: Mapping[str, Any]) -> Operation | None:
-    operation, deed = body.get("operation"), body.get("deed")
+    operation, action = body.get("operation"), body.get("deed")
     arguments, deadline = body.get("arguments"), body.get("deadline")
-    is_good = isinstance(operation, str) and 0 < len(operation) <= 64 and deed in OPERATED
+    is_good = isinstance(operation, str) and 0 < len(operation) <= 64 and action in OPERATED
     if not is_good or not isinstance(arguments, dict) or type(deadline) not in (int, float):
         return None
-    return Operation(str(operation), str(deed), arguments, float(deadline or 0))
+    return Operation(str(operation), str(action), arguments, float(deadline or 0))
 
 
 def _is_hash(value: object) -> bool:

@@ -40,26 +40,26 @@ class Credentials:
         return Keys(self.agent, self.sealing_key, verifying_key(base64.b64decode(self.keys["verifying"] or "")))
 
 
-def credentials_told(told: Mapping[str, Any], *, url: str, token: str | None = None) -> Credentials:
+def credentials_told(answer: Mapping[str, Any], *, url: str, token: str | None = None) -> Credentials:
     """Build credentials from the control plane's answer. Use `token` if the answer has none. Raise BadCredentials."""
     try:
-        found = Credentials(
+        credentials = Credentials(
             url=url,
-            agent=str(told["agent"]),
-            kind=str(told["kind"]),
-            group=str(told["group"]),
-            token=str(told["token"] or token or ""),
-            key_number=int(told["key_number"]),
-            broker={name: str(told["broker"][name]) for name in ("url", "prefix", "queue")},
-            keys={name: told["keys"].get(name) for name in ("verifying", "sealing", "identity", "check")},
-            cadence_seconds=float(told["cadence_seconds"]),
+            agent=str(answer["agent"]),
+            kind=str(answer["kind"]),
+            group=str(answer["group"]),
+            token=str(answer["token"] or token or ""),
+            key_number=int(answer["key_number"]),
+            broker={name: str(answer["broker"][name]) for name in ("url", "prefix", "queue")},
+            keys={name: answer["keys"].get(name) for name in ("verifying", "sealing", "identity", "check")},
+            cadence_seconds=float(answer["cadence_seconds"]),
         )
-        found.command_keys()
+        credentials.command_keys()
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise BadCredentials(f"the control plane's credentials lack or spoil {problem}") from None
-    if not found.token or len(found.sealing_key) != KEY_BYTES:
+    if not credentials.token or len(credentials.sealing_key) != KEY_BYTES:
         raise BadCredentials("the control plane's credentials have no token, or no key of 32 bytes")
-    return found
+    return credentials
 
 
 def credentials_read(home: Path) -> Credentials | None:
@@ -67,25 +67,32 @@ def credentials_read(home: Path) -> Credentials | None:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = home / FILE
     try:
-        kept = Credentials(**json.loads(path.read_text(encoding="utf-8")))
-        found = replace(kept, plain_http_hosts=tuple(map(str, kept.plain_http_hosts)))
-        _check(found)
-        return found
+        stored = Credentials(**json.loads(path.read_text(encoding="utf-8")))
+        credentials = replace(stored, plain_http_hosts=tuple(map(str, stored.plain_http_hosts)))
+        _check(credentials)
+        return credentials
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise BadCredentials(f"{path}: {problem}; delete it and join again") from None
 
 
-def _check(found: Credentials) -> None:
+def _check(credentials: Credentials) -> None:
     """Raise ValueError if the file is damaged, because the damage would surface later with an unclear error."""
-    broker = (found.broker[name] for name in ("url", "prefix", "queue"))
-    told: tuple[object, ...] = (found.url, found.agent, found.kind, found.group, found.token, *broker)
-    number: object = found.key_number
-    if not all(isinstance(one, str) and one for one in told) or not isinstance(number, int):
+    broker = (credentials.broker[name] for name in ("url", "prefix", "queue"))
+    texts: tuple[object, ...] = (
+        credentials.url,
+        credentials.agent,
+        credentials.kind,
+        credentials.group,
+        credentials.token,
+        *broker,
+    )
+    number: object = credentials.key_number
+    if not all(isinstance(text, str) and text for text in texts) or not isinstance(number, int):
         raise ValueError("a value is missing or of another type")
-    found.command_keys()
-    if len(found.sealing_key) != KEY_BYTES or not 0 < found.cadence_seconds < LONGEST_CADENCE_SECONDS:
+    credentials.command_keys()
+    if len(credentials.sealing_key) != KEY_BYTES or not 0 < credentials.cadence_seconds < LONGEST_CADENCE_SECONDS:
         raise ValueError("the sealing key or the cadence is none")
 
 
@@ -93,15 +100,15 @@ def credentials_keep(home: Path, credentials: Credentials) -> None:
     replace_file(home / FILE, json.dumps(asdict(credentials), indent=1).encode() + b"\n")
 
 
-def with_broker_at(credentials: Credentials, place: str) -> Credentials:
+def with_broker_at(credentials: Credentials, address: str) -> Credentials:
     """Replace the broker's address and keep the login. Raise BadAddress if the address is invalid."""
-    told, ours = urlsplit(credentials.broker["url"]), urlsplit(place)
-    if ours.scheme not in ("redis", "rediss") or not ours.hostname or ours.username or ours.password:
+    published, override = urlsplit(credentials.broker["url"]), urlsplit(address)
+    if override.scheme not in ("redis", "rediss") or not override.hostname or override.username or override.password:
         raise BadAddress(
-            f"--broker: {ours.hostname or place[:200]}: is no address like rediss://broker.example.com:6380/0"
+            f"--broker: {override.hostname or address[:200]}: is no address like rediss://broker.example.com:6380/0"
         )
-    login = told.netloc.rpartition("@")[0]
-    url = urlunsplit(ours._replace(netloc=f"{login}@{ours.netloc}" if login else ours.netloc))
+    login = published.netloc.rpartition("@")[0]
+    url = urlunsplit(override._replace(netloc=f"{login}@{override.netloc}" if login else override.netloc))
     return replace(credentials, broker={**credentials.broker, "url": url})
 
 

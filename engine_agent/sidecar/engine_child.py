@@ -43,7 +43,7 @@ class EngineChild:
         admin_socket: Path,
         *,
         secret: bytes = b"",
-        tell: Callable[[str], None] = lambda why: None,
+        tell: Callable[[str], None] = lambda reason: None,
         has_answered: Callable[[], bool] = lambda: True,
     ) -> None:
         self._command, self._socket, self._tell, self._has_answered = command, admin_socket, tell, has_answered
@@ -52,7 +52,7 @@ class EngineChild:
 
     async def run(self, until: asyncio.Event) -> None:
         """Keep an engine running until the event is set, then end it and wait until it is gone."""
-        wait, most = RESTART_SECONDS
+        wait, longest = RESTART_SECONDS
         self._tell("the engine is being started")
         while not until.is_set():
             began = time.monotonic()
@@ -67,13 +67,13 @@ class EngineChild:
             # An engine that took long to fail never answered, so its next start must wait as well.
             was_well = self._has_answered() and time.monotonic() - began > WELL_SECONDS
             wait = RESTART_SECONDS[0] if was_well else wait
-            said = last_words_take(self._socket.parent)
-            why = f"the engine {ended_by(status)} and is started again after {wait:g} s{said and f': {said}'}"
-            self._tell(why)
-            log.error(why)
+            reason = last_words_take(self._socket.parent)
+            message = f"the engine {ended_by(status)} and is started again after {wait:g} s{reason and f': {reason}'}"
+            self._tell(message)
+            log.error(message)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(until.wait(), wait)
-            wait = min(most, wait * 2)
+            wait = min(longest, wait * 2)
 
     async def _found(self, pid: int, until: asyncio.Event) -> None:
         if self._is_as_asked():
@@ -93,11 +93,11 @@ class EngineChild:
     async def _child(self, until: asyncio.Event) -> int:
         # A new session: a terminal's Ctrl-C reaches only the sidecar, which then stops the engine in order.
         child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
-        ended, told = asyncio.create_task(child.wait()), asyncio.create_task(until.wait())
+        ended, stopped = asyncio.create_task(child.wait()), asyncio.create_task(until.wait())
         try:
-            await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            told.cancel()
+            stopped.cancel()
             if child.returncode is None and until.is_set():
                 child.terminate()
         try:

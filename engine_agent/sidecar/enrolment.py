@@ -45,47 +45,47 @@ async def credentials_ensured(home: Path, joining: Joining, *, kind: str, about:
     supervisor restarts it at once.
     """
     with closing(home_lock(home)):  # so that two sidecars cannot overwrite each other's credentials
-        found = await _ensured(home, joining, kind=kind, about=about)
-    return with_broker_at(found, joining.broker) if joining.broker else found
+        credentials = await _ensured(home, joining, kind=kind, about=about)
+    return with_broker_at(credentials, joining.broker) if joining.broker else credentials
 
 
 async def _ensured(home: Path, joining: Joining, *, kind: str, about: Mapping[str, Any]) -> Credentials:
-    kept = credentials_read(home)
-    hosts = joining.plain_http_hosts or (kept.plain_http_hosts if kept else ())
+    stored = credentials_read(home)
+    hosts = joining.plain_http_hosts or (stored.plain_http_hosts if stored else ())
     url = joining.url and address_check(joining.url, hosts)
-    if kept is None:
+    if stored is None:
         return await _joined(home, joining, url, kind=kind, about=about)
-    address_check(url or kept.url, hosts)
-    if hosts != kept.plain_http_hosts:
-        kept = replace(kept, plain_http_hosts=hosts)
-        credentials_keep(home, kept)
+    address_check(url or stored.url, hosts)
+    if hosts != stored.plain_http_hosts:
+        stored = replace(stored, plain_http_hosts=hosts)
+        credentials_keep(home, stored)
     try:
-        return await _renewed(home, kept, url or kept.url)
+        return await _renewed(home, stored, url or stored.url)
     except ControlPlaneAway as problem:
-        log.warning("%s goes on with what it holds: %s", kept.agent, problem)
-        return kept
+        log.warning("%s goes on with what it holds: %s", stored.agent, problem)
+        return stored
     except ControlPlaneRefused as problem:
         # A revocation names one agent; a join token admits any machine and must not undo it.
         if problem.code == REVOKED:
-            log.error("%s was revoked, and stops: to have this machine join anew, delete %s", kept.agent, home)
+            log.error("%s was revoked, and stops: to have this machine join anew, delete %s", stored.agent, home)
             await asyncio.sleep(REVOKED_SECONDS)
-            raise CannotJoin(f"{kept.agent} is revoked") from None
+            raise CannotJoin(f"{stored.agent} is revoked") from None
         if not joining.token or (problem.status, problem.code) != UNKNOWN:
-            raise CannotJoin(f"{kept.agent} is not wanted any more: {problem}; join again with a token") from None
-        log.warning("%s is not known any more, and joins anew: %s", kept.agent, problem)
-        return await _joined(home, joining, url or kept.url, kind=kind, about=about)
+            raise CannotJoin(f"{stored.agent} is not wanted any more: {problem}; join again with a token") from None
+        log.warning("%s is not known any more, and joins anew: %s", stored.agent, problem)
+        return await _joined(home, joining, url or stored.url, kind=kind, about=about)
 
 
-async def _renewed(home: Path, kept: Credentials, url: str) -> Credentials:
-    link = Link(url, kept.token, ControlPlaneClock())
+async def _renewed(home: Path, stored: Credentials, url: str) -> Credentials:
+    link = Link(url, stored.token, ControlPlaneClock())
     try:
-        told = await link.credentials(rotate=False)
+        answer = await link.credentials(rotate=False)
     finally:
         await link.close()
-    found = replace(credentials_told(told, url=url, token=kept.token), plain_http_hosts=kept.plain_http_hosts)
-    if found != kept:
-        credentials_keep(home, found)
-    return found
+    renewed = replace(credentials_told(answer, url=url, token=stored.token), plain_http_hosts=stored.plain_http_hosts)
+    if renewed != stored:
+        credentials_keep(home, renewed)
+    return renewed
 
 
 async def _joined(home: Path, joining: Joining, url: str | None, *, kind: str, about: Mapping[str, Any]) -> Credentials:
@@ -93,27 +93,27 @@ async def _joined(home: Path, joining: Joining, url: str | None, *, kind: str, a
         raise BadAddress("--join: say where the control plane is, like https://luminet.example.com")
     if not joining.token:
         raise CannotJoin("--token: a join token is needed: luminet join-token create")
-    told = await _enrolled(url, {"token": joining.token, "kind": kind, "name": joining.name, "about": dict(about)})
-    found = replace(credentials_told(told, url=url), plain_http_hosts=joining.plain_http_hosts)
+    answer = await _enrolled(url, {"token": joining.token, "kind": kind, "name": joining.name, "about": dict(about)})
+    credentials = replace(credentials_told(answer, url=url), plain_http_hosts=joining.plain_http_hosts)
     for name in OF_THE_AGENT_BEFORE:
         (home / name).unlink(missing_ok=True)
-    credentials_keep(home, found)
-    log.info("joined %s as %s, in the group %s", url, found.agent, found.group)
-    return found
+    credentials_keep(home, credentials)
+    log.info("joined %s as %s, in the group %s", url, credentials.agent, credentials.group)
+    return credentials
 
 
-async def _enrolled(url: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    wait, most = RETRY_SECONDS
+async def _enrolled(url: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    wait, longest = RETRY_SECONDS
     link = Link(url, "", ControlPlaneClock())
     try:
         while True:
             try:
-                return await link.enrol(told)
+                return await link.enrol(request)
             except ControlPlaneRefused as problem:
                 raise CannotJoin(f"{url} does not let us join: {problem}") from None
             except ControlPlaneAway as problem:
                 log.warning("%s does not answer, and is asked again in %g s: %s", url, wait, problem)
             await asyncio.sleep(wait)
-            wait = min(most, wait * 2)
+            wait = min(longest, wait * 2)
     finally:
         await link.close()

@@ -102,26 +102,26 @@ class Rows:
         return {key.namespace for key in self._sums if key.kind == "customer"}
 
     def opened(self, record: Opened) -> _Open:
-        found = _Open(_key(record), _caller(record), record.prompt_tokens, record.cached_tokens)
-        sums = self._of(found)
+        request = _Open(_key(record), _caller(record), record.prompt_tokens, record.cached_tokens)
+        sums = self._of(request)
         sums.counts["requests"] += 1
         sums.counts["prompt_tokens"] += record.prompt_tokens
         sums.counts["cached_tokens"] += record.cached_tokens
         sums.counts["retried"] += record.attempt > 1
         for reason in MISSED:
             sums.missed[reason] += record.missed.get(reason, 0)
-        self._count_by_key(found, 1, record.prompt_tokens, record.cached_tokens, 0)
-        return found
+        self._count_by_key(request, 1, record.prompt_tokens, record.cached_tokens, 0)
+        return request
 
     def closed(self, opened: _Open, record: Closed) -> None:
         sums = self._of(opened)
         sums.counts["generated_tokens"] += record.generated_tokens
         if name := ENDS.get(record.outcome):
             sums.counts[name] += 1
-        about = {"prompt_tokens": opened.prompt_tokens, "cached_tokens": opened.cached_tokens}
+        tokens = {"prompt_tokens": opened.prompt_tokens, "cached_tokens": opened.cached_tokens}
         if record.ttft_ms is not None:
-            sums.times[time_code("ttft", milliseconds=record.ttft_ms, **about)] += 1
-        sums.times[time_code("duration", milliseconds=record.duration_ms, **about)] += 1
+            sums.times[time_code("ttft", milliseconds=record.ttft_ms, **tokens)] += 1
+        sums.times[time_code("duration", milliseconds=record.duration_ms, **tokens)] += 1
         self._bytes += 2 * TIME_BYTES
         self._count_by_key(opened, 0, 0, 0, record.generated_tokens)
 
@@ -135,8 +135,8 @@ class Rows:
         if sums is None:
             self._bytes += KEY_BYTES + len(caller.model)
             sums = self._by_caller[caller] = [0] * len(counts)
-        for place, count in enumerate(counts):
-            sums[place] += count
+        for index, count in enumerate(counts):
+            sums[index] += count
 
     def _of(self, opened: _Open) -> _Sums:
         if opened.key not in self._sums:
@@ -146,8 +146,8 @@ class Rows:
 
 
 def _key(record: Opened) -> _Key:
-    whose = (record.organisation_id, record.namespace_id)
-    return _Key(_minute(record), *whose, record.model, record.kv_dtype, record.kind)
+    owner_ids = (record.organisation_id, record.namespace_id)
+    return _Key(_minute(record), *owner_ids, record.model, record.kv_dtype, record.kind)
 
 
 def _caller(record: Opened) -> _Caller | None:
@@ -202,8 +202,8 @@ def mark_document(mark: Mark) -> list[Any]:
     return [mark.upto, mark.oldest_open, mark.stands_on and list(mark.stands_on), mark.born, mark.is_over]
 
 
-def mark_read(told: Sequence[Any]) -> Mark:
-    upto, oldest_open, stands_on, born, is_over = told
+def mark_read(fields: Sequence[Any]) -> Mark:
+    upto, oldest_open, stands_on, born, is_over = fields
     return Mark(upto, oldest_open, None if stands_on is None else (stands_on[0], stands_on[1]), born, is_over)
 
 
@@ -228,52 +228,52 @@ class BootFold:
         """Return False if the page belongs to a different journal than the one read so far."""
         if self._stands_on is None:
             return True
-        number, found = self._stands_on
-        return all(checksum(entry) == found for entry in page.entries if entry.sequence == number)
+        number, known_checksum = self._stands_on
+        return all(checksum(entry) == known_checksum for entry in page.entries if entry.sequence == number)
 
     def take(self, page: JournalPage) -> list[Range]:
         """Add the page after `after`, and return the ranges of its records after `upto`, in order."""
-        found = self._ranges(page)
-        for one in found:
-            one.lose(page.lost)
+        ranges = self._ranges(page)
+        for record_range in ranges:
+            record_range.lose(page.lost)
         if page.last <= self.upto and page.last > self.after:
             self.after = page.last  # still reading again
         if page.last >= self.upto:
             self.upto = page.last
             self._stand_on(page.entries)
-        return found
+        return ranges
 
     def _ranges(self, page: JournalPage) -> list[Range]:
-        past, found = Rows(), [Range(self.upto, self.upto)]
+        already_counted, ranges = Rows(), [Range(self.upto, self.upto)]
         for entry in page.entries:
             if entry.sequence > self.upto:
-                self._take(entry, _grown(found, entry.sequence).rows)
+                self._take(entry, _grown(ranges, entry.sequence).rows)
             else:
-                self._take(entry, past)
-        found[-1].upto = max(self.upto, page.last)
-        return [one for one in found if one.upto > one.after]
+                self._take(entry, already_counted)
+        ranges[-1].upto = max(self.upto, page.last)
+        return [record_range for record_range in ranges if record_range.upto > record_range.after]
 
     def end(self, last: int) -> list[Range]:
         """Count the open requests as cut off once the boot has ended and its journal is read up to `last`.
 
         Each counts as one more record, so that a cut-off that was already reported is not reported again.
         """
-        found = [Range(self.upto, self.upto)]
+        ranges = [Range(self.upto, self.upto)]
         for number, opened in enumerate(self._open.values(), last + 1):
             if number > self.upto:
-                _grown(found, number).rows.cut_off(opened)
+                _grown(ranges, number).rows.cut_off(opened)
         self.upto = max(self.upto, last + len(self._open))
         self._open.clear()
         self.is_over = True
-        return [one for one in found if one.upto > one.after]
+        return [record_range for record_range in ranges if record_range.upto > record_range.after]
 
     def _take(self, entry: Entry, rows: Rows) -> None:
         self._give_up(entry.sequence, rows)
         match entry.record:
             case Opened() as record:
-                found = rows.opened(record)
+                request = rows.opened(record)
                 if record.kind != "pin":  # pin warm-ups have no end record
-                    self._open[entry.sequence] = found
+                    self._open[entry.sequence] = request
             case Closed() as record:
                 if opened := self._open.pop(record.opened, None):
                     rows.closed(opened, record)
@@ -304,14 +304,17 @@ def usage_reports(
     boot: str, born: int | None, ranges: Sequence[Range], totals: Mapping[str, Any] | None
 ) -> list[Report]:
     """Return one independent report per range. The last includes the engine's own totals."""
-    found = [_report(boot, born, one, {}) for one in ranges[:-1]]
-    return [*found, *(_report(boot, born, one, totals or {}) for one in ranges[-1:])]
+    reports = [_report(boot, born, record_range, {}) for record_range in ranges[:-1]]
+    return [*reports, *(_report(boot, born, record_range, totals or {}) for record_range in ranges[-1:])]
 
 
-def _report(boot: str, born: int | None, one: Range, totals: Mapping[str, Any]) -> Report:
-    place = {"boot": boot, "after": one.after, "born": born, "upto": one.upto}
-    rows, keys = [row_document(row) for row in one.rows], [key_row_told(row) for row in one.rows.by_key]
-    return Report("usage", {**place, "rows": rows, "totals": dict(totals), "lost": one.lost, "keys": keys})
+def _report(boot: str, born: int | None, record_range: Range, totals: Mapping[str, Any]) -> Report:
+    position = {"boot": boot, "after": record_range.after, "born": born, "upto": record_range.upto}
+    rows, keys = (
+        [row_document(row) for row in record_range.rows],
+        [key_row_told(row) for row in record_range.rows.by_key],
+    )
+    return Report("usage", {**position, "rows": rows, "totals": dict(totals), "lost": record_range.lost, "keys": keys})
 
 
 def _grown(ranges: list[Range], number: int) -> Range:

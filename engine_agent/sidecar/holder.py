@@ -94,7 +94,7 @@ class Holder(Protocol):
     async def counters(self, scopes: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """Return the counters of customers' requests since its boot, for each known scope."""
 
-    async def operate(self, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def operate(self, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run `drain`, `resume`, `integrity` or `warm_pins`. Return the result, or `{"ok": false, …}` if it failed."""
 
     async def pins_wanted(self) -> Sequence[str]:

@@ -26,28 +26,34 @@ class PairsTold:
     def of(self, boot: str) -> "PairsTold":
         return self if boot == self.boot else PairsTold(boot)
 
-    def due(self, found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        changed = [one for one in found if one["blocks"] != self.blocks.get(_pair(one))]
-        changed.sort(key=lambda one: self.blocks.get(_pair(one), 0) - one["blocks"])
-        by_pair = {_pair(one): one for one in found if one["blocks"] == self.blocks.get(_pair(one))}
-        again = [by_pair[pair] for pair in self.blocks if pair in by_pair]
-        return [*changed[:MOST_PAIRS], *again[: min(MOST_AGAIN, max(0, MOST_PAIRS - len(changed)))]]
+    def due(self, evictions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        changed = [eviction for eviction in evictions if eviction["blocks"] != self.blocks.get(_pair(eviction))]
+        changed.sort(key=lambda eviction: self.blocks.get(_pair(eviction), 0) - eviction["blocks"])
+        by_pair = {
+            _pair(eviction): eviction
+            for eviction in evictions
+            if eviction["blocks"] == self.blocks.get(_pair(eviction))
+        }
+        repeated = [by_pair[pair] for pair in self.blocks if pair in by_pair]
+        return [*changed[:MOST_PAIRS], *repeated[: min(MOST_AGAIN, max(0, MOST_PAIRS - len(changed)))]]
 
-    def after(self, told: Sequence[Mapping[str, Any]]) -> "PairsTold":
-        now = {_pair(one): one["blocks"] for one in told}
-        return PairsTold(self.boot, {pair: old for pair, old in self.blocks.items() if pair not in now} | now)
+    def after(self, evictions: Sequence[Mapping[str, Any]]) -> "PairsTold":
+        blocks_by_pair = {_pair(eviction): eviction["blocks"] for eviction in evictions}
+        return PairsTold(
+            self.boot, {pair: old for pair, old in self.blocks.items() if pair not in blocks_by_pair} | blocks_by_pair
+        )
 
 
-def formats_most(found: Mapping[str, Mapping[str, int]], named: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:
+def formats_most(formats: Mapping[str, Mapping[str, int]], named: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:
     """Return the KV formats of those of the report's namespaces with the most cached bytes."""
-    held = [name for name in named if found.get(name)]
-    most = sorted(held, key=lambda name: -sum(found[name].values()))[:MOST_FORMATS]
-    return {name: found[name] for name in most}
+    cached_names = [name for name in named if formats.get(name)]
+    largest_names = sorted(cached_names, key=lambda name: -sum(formats[name].values()))[:MOST_FORMATS]
+    return {name: formats[name] for name in largest_names}
 
 
-def pins_most(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    most = sorted(found, key=lambda one: (is_held(one), -one["resident_bytes"]))[:MOST_PINS]
-    return [{**one, "problem": one["problem"][:MOST_PROBLEM_CHARACTERS]} for one in most]
+def pins_most(pins: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    selected = sorted(pins, key=lambda pin: (is_held(pin), -pin["resident_bytes"]))[:MOST_PINS]
+    return [{**pin, "problem": pin["problem"][:MOST_PROBLEM_CHARACTERS]} for pin in selected]
 
 
 def is_held(pin: Mapping[str, Any]) -> bool:
@@ -55,5 +61,5 @@ def is_held(pin: Mapping[str, Any]) -> bool:
     return bool(pin["state"] == "active" and pin["resident_tokens"] == pin["wanted_tokens"])
 
 
-def _pair(told: Mapping[str, Any]) -> Pair:
-    return told["victim"], told["by"], told["cause"]
+def _pair(eviction: Mapping[str, Any]) -> Pair:
+    return eviction["victim"], eviction["by"], eviction["cause"]

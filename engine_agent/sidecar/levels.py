@@ -57,58 +57,63 @@ class LevelTeller:
             await self._tell_gaps()
 
     async def _tell_levels(self) -> None:
-        found = await self._holder.levels()
-        if found is None:
+        levels = await self._holder.levels()
+        if levels is None:
             return
-        boot, told = self._told
-        named = _named(found["namespaces"], told if boot == found["boot"] else {})
-        pairs = self._pairs.of(found["boot"])
-        report = {**found, **_holdings(found, named, pairs), "at": self._at(), "namespaces": named}
+        boot, reported = self._told
+        reported_levels = _named(levels["namespaces"], reported if boot == levels["boot"] else {})
+        pairs = self._pairs.of(levels["boot"])
+        report = {
+            **levels,
+            **_holdings(levels, reported_levels, pairs),
+            "at": self._at(),
+            "namespaces": reported_levels,
+        }
         await self._tell([Report("levels", report)])
         self._pairs = pairs.after(report.get("evictions", ()))
-        self._told = (found["boot"], {**(told if boot == found["boot"] else {}), **named})
+        self._told = (levels["boot"], {**(reported if boot == levels["boot"] else {}), **reported_levels})
 
     async def _tell_gaps(self) -> None:
-        asked = list(islice(self._traffic, MOST_NAMESPACES))
-        for start in range(0, len(asked), ASKED_AT_ONCE):
-            some = asked[start : start + ASKED_AT_ONCE]
-            found = await self._holder.gaps(some)
-            for one in some:
-                self._traffic.pop(one, None)
-            if found and found["namespaces"]:
-                await self._tell([*_gaps_reports({**found, "at": self._at()})])
+        namespaces = list(islice(self._traffic, MOST_NAMESPACES))
+        for start in range(0, len(namespaces), ASKED_AT_ONCE):
+            batch = namespaces[start : start + ASKED_AT_ONCE]
+            gaps = await self._holder.gaps(batch)
+            for namespace in batch:
+                self._traffic.pop(namespace, None)
+            if gaps and gaps["namespaces"]:
+                await self._tell([*_gaps_reports({**gaps, "at": self._at()})])
 
 
-def _holdings(found: Mapping[str, Any], named: Mapping[str, Any], pairs: PairsTold) -> dict[str, Any]:
+def _holdings(levels: Mapping[str, Any], reported_levels: Mapping[str, Any], pairs: PairsTold) -> dict[str, Any]:
     """Return the evictions, formats and pins, as far as the engine provides them."""
-    told: dict[str, Any] = {}
-    if "evictions" in found:
-        told["evictions"] = pairs.due(found["evictions"])
-    if "formats" in found:
-        told["formats"] = formats_most(found["formats"], named)
-    if "pins" in found:
-        told["pins"] = pins_most(found["pins"])
-    return told
+    report: dict[str, Any] = {}
+    if "evictions" in levels:
+        report["evictions"] = pairs.due(levels["evictions"])
+    if "formats" in levels:
+        report["formats"] = formats_most(levels["formats"], reported_levels)
+    if "pins" in levels:
+        report["pins"] = pins_most(levels["pins"])
+    return report
 
 
-def _named(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    new = [(name, one) for name, one in found.items() if _held(one) or one != told.get(name)]
-    return dict(sorted(new, key=lambda one: -_held(one[1]))[:MOST_LEVELS])
+def _named(levels: Mapping[str, Any], reported: Mapping[str, Any]) -> dict[str, Any]:
+    new = [(name, level) for name, level in levels.items() if _held(level) or level != reported.get(name)]
+    return dict(sorted(new, key=lambda named_level: -_held(named_level[1]))[:MOST_LEVELS])
 
 
-def _held(one: Mapping[str, Any]) -> int:
-    return int(one["resident_bytes"] + one["host_bytes"])
+def _held(level: Mapping[str, Any]) -> int:
+    return int(level["resident_bytes"] + level["host_bytes"])
 
 
-def _gaps_reports(told: Mapping[str, Any]) -> Iterator[Report]:
+def _gaps_reports(report: Mapping[str, Any]) -> Iterator[Report]:
     """Split the report so that each part fits. One namespace never exceeds the limit."""
     part: dict[str, Any] = {}
     room = MOST_GAPS_BYTES
-    for name, one in told["namespaces"].items():
-        size = len(canonical_json({name: one}))
+    for name, gaps in report["namespaces"].items():
+        size = len(canonical_json({name: gaps}))
         if part and size > room:
-            yield Report("gaps", {**told, "namespaces": part})
+            yield Report("gaps", {**report, "namespaces": part})
             part, room = {}, MOST_GAPS_BYTES
-        part[name] = one
+        part[name] = gaps
         room -= size
-    yield Report("gaps", {**told, "namespaces": part})
+    yield Report("gaps", {**report, "namespaces": part})

@@ -74,8 +74,8 @@ class Link:
         if self._session is not None:
             await self._session.close()
 
-    async def enrol(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._json("POST", "/enrol", told, is_known=False)
+    async def enrol(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._json("POST", "/enrol", request, is_known=False)
 
     async def credentials(self, *, rotate: bool) -> dict[str, Any]:
         return await self._json("POST", "/credentials", {"rotate": rotate})
@@ -107,18 +107,18 @@ class Link:
         self,
         method: str,
         path: str,
-        told: bytes | Mapping[str, Any],
+        payload: bytes | Mapping[str, Any],
         *,
         is_known: bool = True,
         encoding: str | None = None,
     ) -> dict[str, Any]:
         asked_at = time.monotonic()
-        body = told if isinstance(told, bytes) else json.dumps(told).encode()
+        body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         _, _, answer = await self._ask(method, path, body, is_known=is_known, encoding=encoding)
-        found = _object(answer)
-        if type(found.get("now")) in (int, float):
-            self.clock.learn(found["now"], asked_at=asked_at, answered_at=time.monotonic())
-        return found
+        document = _object(answer)
+        if type(document.get("now")) in (int, float):
+            self.clock.learn(document["now"], asked_at=asked_at, answered_at=time.monotonic())
+        return document
 
     async def _ask(
         self,
@@ -170,12 +170,12 @@ async def _read(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise ControlPlaneAway("an answer that is no JSON object")
-    return found
+    return document
 
 
 def _refusal(status: int, content: bytes, retry_after: str = "") -> Exception:

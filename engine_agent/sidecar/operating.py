@@ -7,11 +7,11 @@ MOST_PROBLEMS = 20  # that a receipt lists; it counts all
 PROBLEM_LENGTH = 300
 
 
-def operation_outcome(deed: str, answer: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+def operation_outcome(action: str, answer: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
     """Return success and result. An integrity check that found a problem has failed, even if the answer says "ok"."""
     is_ok = bool(answer.get("ok", True))
     result = {name: value for name, value in answer.items() if name != "ok"}
-    if deed != "integrity":
+    if action != "integrity":
         return is_ok, result
     problems = result.get("problems")
     if not isinstance(problems, list):
@@ -20,6 +20,6 @@ def operation_outcome(deed: str, answer: Mapping[str, Any]) -> tuple[bool, dict[
 
 
 def _problems_told(problems: list[Any]) -> dict[str, Any]:
-    told = [str(one)[:PROBLEM_LENGTH] for one in problems[:MOST_PROBLEMS]]
-    is_all = len(told) == len(problems)
-    return {"problems": told} | ({} if is_all else {"problem_count": len(problems)})
+    texts = [str(problem)[:PROBLEM_LENGTH] for problem in problems[:MOST_PROBLEMS]]
+    is_all = len(texts) == len(problems)
+    return {"problems": texts} | ({} if is_all else {"problem_count": len(problems)})

@@ -31,19 +31,19 @@ class PinKeeper:
         if again or boot != self._boot:
             self._boot, self._refused = boot, {}
         try:
-            wanted = await self._holder.pins_wanted()
-            due = [one for one in wanted if self._refused.get(one, 0.0) <= self._clock()]
-            return sum([await self._brought(one) for one in due])
+            pin_ids = await self._holder.pins_wanted()
+            due = [pin_id for pin_id in pin_ids if self._refused.get(pin_id, 0.0) <= self._clock()]
+            return sum([await self._brought(pin_id) for pin_id in due])
         except (HolderError, ControlPlaneAway) as problem:
             log.debug("pins wait: %s", problem)
             return 0
 
     async def _brought(self, pin_id: str) -> bool:
         try:
-            told = await self._source.pin(pin_id)
-            if (kind := told.get("kind")) not in KINDS:
+            pin = await self._source.pin(pin_id)
+            if (kind := pin.get("kind")) not in KINDS:
                 raise HolderError(f"of a kind that is not known: {str(kind)[:40]}")
-            await self._holder.pin_content(pin_id, {str(kind): told.get("content")})
+            await self._holder.pin_content(pin_id, {str(kind): pin.get("content")})
         except HolderAway:
             raise
         except (ControlPlaneRefused, HolderError) as problem:

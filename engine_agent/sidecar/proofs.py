@@ -18,16 +18,16 @@ def are_complete(proofs: Sequence[Proof]) -> bool:
 def proof_reports(proofs: Sequence[Proof]) -> Iterator[Report]:
     for purge in _by_purge(proofs):
         final, begun = _parted(purge)
-        open_ones = begun[len(final) :] if len(begun) > len(final) else []
-        counted = [*final, *open_ones]
+        unfinished = begun[len(final) :] if len(begun) > len(final) else []
+        counted_proofs = [*final, *unfinished]
         last = purge[-1]
         yield Report(
             "purged",
             {
                 "namespace": last.namespace,
                 "epoch": last.epoch,
-                "blocks": sum(one.blocks for one in counted),
-                "bytes": sum(one.bytes for one in counted),
+                "blocks": sum(proof.blocks for proof in counted_proofs),
+                "bytes": sum(proof.bytes for proof in counted_proofs),
                 "at": last.at,
                 "engine_boot": last.boot,
             },
@@ -35,10 +35,10 @@ def proof_reports(proofs: Sequence[Proof]) -> Iterator[Report]:
 
 
 def _by_purge(proofs: Sequence[Proof]) -> Iterator[list[Proof]]:
-    for _, those in groupby(sorted(proofs, key=_PURGE), key=_PURGE):
-        yield list(those)
+    for _, purge in groupby(sorted(proofs, key=_PURGE), key=_PURGE):
+        yield list(purge)
 
 
 def _parted(purge: Sequence[Proof]) -> tuple[list[Proof], list[Proof]]:
     """Return the final proofs and the preliminary ones."""
-    return [one for one in purge if one.is_final], [one for one in purge if not one.is_final]
+    return [proof for proof in purge if proof.is_final], [proof for proof in purge if not proof.is_final]

@@ -75,11 +75,11 @@ class Reporter:
             log.error("a heartbeat is left out, because the control plane does not understand it: %s", problem)
             return answer
 
-    async def beat(self, why: str, *, is_down: bool) -> None:
+    async def beat(self, reason: str, *, is_down: bool) -> None:
         """Send only a heartbeat, with the holder's last known state, while the disk is not writable."""
         heartbeat = self._machine.heartbeat({})
         state = {"state": "down"} if is_down else {}
-        heartbeat["engine"] = {**heartbeat["engine"], **state, "why": why[:400]}
+        heartbeat["engine"] = {**heartbeat["engine"], **state, "why": reason[:400]}
         with contextlib.suppress(ControlPlaneAway, ControlPlaneRefused):
             await self._link.report(batch_encode(Batch(time.time(), self._spool.id, self._spool.first, (), heartbeat)))
 
@@ -97,9 +97,9 @@ class Reporter:
         try:
             acknowledged, desired = int(answer["acknowledged"]), answer["desired"]
             cadence = min(SLOWEST_SECONDS, max(FASTEST_SECONDS, float(answer["cadence_seconds"])))
-            watch = tuple(str(one) for one in answer["watch"])
+            watch = tuple(str(watched) for watched in answer["watch"])
             generation = None if desired is None else int(desired["generation"])
-            refused = [dict(one) for one in answer.get("refused_rows", ())]
+            refused = [dict(row) for row in answer.get("refused_rows", ())]
             journal = {str(boot): int(upto) for boot, upto in dict(answer.get("journal", {})).items()}
             hash_ = None if desired is None else str(desired["hash"])
         except (KeyError, TypeError, ValueError):
@@ -125,8 +125,10 @@ class Reporter:
     def _say_refused(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._metrics.rows_refused(len(rows))
         for row in rows[:MOST_REFUSED_SAID]:
-            told = " ".join(f"{name} {str(row.get(name))[:120]}" for name in ("report", "row", "field", "problem"))
-            log.error("the control plane refused what was told: %s", told)
+            description = " ".join(
+                f"{name} {str(row.get(name))[:120]}" for name in ("report", "row", "field", "problem")
+            )
+            log.error("the control plane refused what was told: %s", description)
         if len(rows) > MOST_REFUSED_SAID:
             log.error("and %d more", len(rows) - MOST_REFUSED_SAID)
 

@@ -121,7 +121,7 @@ class Runtime:
         Then take no more commands, and send the remaining reports within a time limit.
         """
         self._loop = asyncio.get_running_loop()
-        deeds = (
+        loops = (
             self._on_events,
             self._look_on,
             self._look_at_about,
@@ -131,15 +131,15 @@ class Runtime:
             self._tell_levels,
             self._keep_clock,
         )
-        standing = [asyncio.create_task(deed()) for deed in deeds]
+        tasks = [asyncio.create_task(loop()) for loop in loops]
         try:
             self.tell(told.Started())
-            await _first(until, standing)
+            await _first(until, tasks)
             await self._finish()
         finally:
-            for task in (*standing, *self._deeds):
+            for task in (*tasks, *self._deeds):
                 task.cancel()
-            await asyncio.gather(*standing, *self._deeds, return_exceptions=True)
+            await asyncio.gather(*tasks, *self._deeds, return_exceptions=True)
             await self._close()
 
     def tell(self, event: Event) -> None:
@@ -285,8 +285,8 @@ class Runtime:
         while True:
             await self.clock.learnt.wait()
             learnt = self.clock.kept()
-            kept = self._offset_kept
-            if kept is None or abs(kept - learnt.offset_seconds) > CLOCK_STEP_SECONDS:
+            saved_offset = self._offset_kept
+            if saved_offset is None or abs(saved_offset - learnt.offset_seconds) > CLOCK_STEP_SECONDS:
                 with self._survived("its clock"):
                     await asyncio.to_thread(replace_file, self.config.home / "clock", learnt_encode(learnt))
                     self._offset_kept = learnt.offset_seconds
@@ -334,14 +334,14 @@ class Runtime:
         await self._pins.bring(holder.boot if holder else "", again=again)
 
     @contextlib.contextmanager
-    def _survived(self, what: str) -> Iterator[None]:
+    def _survived(self, activity: str) -> Iterator[None]:
         """Log any error of a holder or broker, so that it does not end the process."""
         try:
             yield
         except HolderError as problem:
-            log.debug("%s: %s: %s", self.credentials.agent, what, problem)
+            log.debug("%s: %s: %s", self.credentials.agent, activity, problem)
         except Exception:
-            log.exception("%s: %s: it went wrong", self.credentials.agent, what)
+            log.exception("%s: %s: it went wrong", self.credentials.agent, activity)
 
     # Effects
 
@@ -358,30 +358,30 @@ class Runtime:
             case asked.Log():
                 getattr(log, effect.level)("%s: %s", self.credentials.agent, effect.line)
             case _:
-                deed, failed = self._deeds_of(effect)
-                self._begin(deed, failed)
+                action, failed = self._deeds_of(effect)
+                self._begin(action, failed)
 
     def _deeds_of(self, effect: Effect) -> tuple[Awaitable[Event], Callable[[str], Event]]:
         """Return the coroutine that answers the effect, and a function that builds the answer after an error."""
         match effect:
             case asked.Apply():
-                return self._apply(effect), lambda why: _apply_failed(effect, "away", why)
+                return self._apply(effect), lambda reason: _apply_failed(effect, "away", reason)
             case asked.Restore():
-                return self._restore(effect), lambda why: told.Restored("", "away", why)
+                return self._restore(effect), lambda reason: told.Restored("", "away", reason)
             case asked.Pull():
                 return self._pull(effect), told.PullFailed
             case asked.Prove():
-                return self._prove(effect), lambda why: told.Proved(None)
+                return self._prove(effect), lambda reason: told.Proved(None)
             case asked.Operate():
-                return self._operate(effect), lambda why: told.Operated(effect.operation, False, {"why": why})
+                return self._operate(effect), lambda reason: told.Operated(effect.operation, False, {"why": reason})
             case asked.Send():
                 return self._reporter.send(), told.SendFailed
         raise AssertionError(f"an effect that nobody does: {effect!r}")
 
-    def _begin(self, deed: Awaitable[Event], failed: Callable[[str], Event]) -> None:
+    def _begin(self, action: Awaitable[Event], failed: Callable[[str], Event]) -> None:
         async def done() -> None:
             try:
-                event = await deed
+                event = await action
             except Exception as problem:
                 log.exception("%s: it went wrong", self.credentials.agent)
                 event = failed(f"{type(problem).__name__}: {problem}"[:300])
@@ -405,20 +405,20 @@ class Runtime:
                     await self._beat(f"cannot write {self.config.home}: {problem}")
                     await asyncio.sleep(max(DISK_SECONDS, self.machine.cadence_seconds))
 
-    async def _beat(self, why: str) -> None:
-        look = self._newest.get(told.HolderSeen)
-        is_down = isinstance(look, told.HolderSeen) and look.state is None
+    async def _beat(self, reason: str) -> None:
+        newest = self._newest.get(told.HolderSeen)
+        is_down = isinstance(newest, told.HolderSeen) and newest.state is None
         with self._survived("a heartbeat"):
-            await self._reporter.beat(why, is_down=is_down)
+            await self._reporter.beat(reason, is_down=is_down)
 
     async def _apply(self, effect: asked.Apply) -> Event:
         began, boot = time.perf_counter(), self.machine.holder.boot if self.machine.holder else ""
         try:
-            after = await self.shelf.after(effect)
+            snapshot = await self.shelf.after(effect)
             await self._tell_clock_first(boot)
             if effect.content is not None:
-                await self._hand_over(after, effect.content)
-            await self.shelf.put(effect.generation, after)
+                await self._hand_over(snapshot, effect.content)
+            await self.shelf.put(effect.generation, snapshot)
         except ProtocolError as problem:
             return _apply_failed(effect, "malformed", str(problem))
         except HolderMismatch as problem:
@@ -429,22 +429,22 @@ class Runtime:
             return _apply_failed(effect, "away", str(problem))
         seconds = time.perf_counter() - began
         self.metrics.applied(effect.generation, seconds)
-        return told.Applied(effect.generation, after.hash, boot, seconds)
+        return told.Applied(effect.generation, snapshot.hash, boot, seconds)
 
-    async def _hand_over(self, after: Snapshot, news: bytes) -> None:
+    async def _hand_over(self, snapshot: Snapshot, news: bytes) -> None:
         """Send the content to the holder.
 
         If the holder has another base, send the whole snapshot, unless the holder's state could be newer.
         """
         try:
-            found = await self._holder.apply(news)
+            applied_hash = await self._holder.apply(news)
         except HolderMismatch:
             is_empty = (await self._holder.state()).hash in EMPTY
             if not is_empty and not self.machine.has_pulled:
                 raise
-            found = await self._holder.apply(await self.shelf.encoded(after))
-        if found != after.hash:
-            raise HolderMismatch(f"it says that it holds {found}")
+            applied_hash = await self._holder.apply(await self.shelf.encoded(snapshot))
+        if applied_hash != snapshot.hash:
+            raise HolderMismatch(f"it says that it holds {applied_hash}")
 
     async def _restore(self, effect: asked.Restore) -> Event:
         boot = ""
@@ -463,10 +463,10 @@ class Runtime:
 
     async def _pull(self, effect: asked.Pull) -> Event:
         try:
-            found = await self.link.snapshot(effect.have)
+            snapshot = await self.link.snapshot(effect.have)
         except (ControlPlaneAway, ControlPlaneRefused) as problem:
             return told.PullFailed(str(problem))
-        return told.Pulled(found.generation, found.hash, found.content)
+        return told.Pulled(snapshot.generation, snapshot.hash, snapshot.content)
 
     async def _prove(self, effect: asked.Prove) -> Event:
         try:
@@ -491,8 +491,8 @@ class Runtime:
 
     async def _rotate_token(self) -> Mapping[str, Any]:
         """Save the new token before it is used, because its first use invalidates the old one."""
-        found = await self.link.credentials(rotate=True)
-        token = found.get("token")
+        answer = await self.link.credentials(rotate=True)
+        token = answer.get("token")
         if not isinstance(token, str) or not token:
             return {"ok": False, "why": "the control plane gave no other token"}
         credentials = with_token(self.credentials, token)
@@ -501,14 +501,14 @@ class Runtime:
         return {}
 
 
-def _apply_failed(effect: asked.Apply, kind: told.FailureKind, why: str) -> Event:
-    return told.ApplyFailed(effect.generation, effect.target, kind, why)
+def _apply_failed(effect: asked.Apply, kind: told.FailureKind, reason: str) -> Event:
+    return told.ApplyFailed(effect.generation, effect.target, kind, reason)
 
 
-async def _first(until: asyncio.Event, standing: "list[asyncio.Task[None]]") -> None:
-    """Wait for `until`. If a task of `standing` ends first, raise its error."""
+async def _first(until: asyncio.Event, tasks: "list[asyncio.Task[None]]") -> None:
+    """Wait for `until`. If one of the `tasks` ends first, raise its error."""
     waiting = asyncio.create_task(until.wait())
-    done, _ = await asyncio.wait({waiting, *standing}, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     for task in done - {waiting}:
         task.result()

@@ -36,36 +36,41 @@ class Shelf:
         return await asyncio.to_thread(snapshot_encode, snapshot)
 
     def _after(self, effect: Apply) -> Snapshot:
-        held = None if self.stored is None else self.stored.snapshot
-        after = _made(effect, held)
-        if after is None or after.hash != effect.target:
-            raise HashMismatch(expected=effect.target, found=after.hash if after else "none")
-        self.newest = after
-        return after
-
-
-def _made(effect: Apply, held: Snapshot | None) -> Snapshot | None:
-    if effect.content is None:
-        return held
-    if not effect.is_change:
-        return shared(snapshot_decode(effect.content), held)
-    return held and change_apply(held, change_decode(effect.content))
-
-
-def shared(snapshot: Snapshot, other: Snapshot | None) -> Snapshot:
-    """Return the snapshot, sharing equal parts with `other`, so that two snapshots need little more memory than one."""
-    if other is None or other.kind != snapshot.kind:
+        stored_snapshot = None if self.stored is None else self.stored.snapshot
+        snapshot = _made(effect, stored_snapshot)
+        if snapshot is None or snapshot.hash != effect.target:
+            raise HashMismatch(expected=effect.target, found=snapshot.hash if snapshot else "none")
+        self.newest = snapshot
         return snapshot
-    if other.hash == snapshot.hash:
-        return other
+
+
+def _made(effect: Apply, base: Snapshot | None) -> Snapshot | None:
+    if effect.content is None:
+        return base
+    if not effect.is_change:
+        return shared(snapshot_decode(effect.content), base)
+    return base and change_apply(base, change_decode(effect.content))
+
+
+def shared(snapshot: Snapshot, previous: Snapshot | None) -> Snapshot:
+    """Return the snapshot, sharing equal parts with `previous`.
+
+    Two snapshots then need little more memory than one.
+    """
+    if previous is None or previous.kind != snapshot.kind:
+        return snapshot
+    if previous.hash == snapshot.hash:
+        return previous
     entries: dict[str, Entry] = {}
     buckets = dict(snapshot.buckets)
     for org, bucket in snapshot.buckets.items():
-        theirs = other.buckets.get(org)
-        if theirs is not None and theirs.hash == bucket.hash:
-            buckets[org] = theirs
-            entries.update((key, other.entries[key]) for key in theirs.members)
+        previous_bucket = previous.buckets.get(org)
+        if previous_bucket is not None and previous_bucket.hash == bucket.hash:
+            buckets[org] = previous_bucket
+            entries.update((key, previous.entries[key]) for key in previous_bucket.members)
         else:
             entries.update((key, snapshot.entries[key]) for key in bucket.members)
-    policies = {one: other.policies.get(one, policy) for one, policy in snapshot.policies.items()}
+    policies = {
+        policy_hash: previous.policies.get(policy_hash, policy) for policy_hash, policy in snapshot.policies.items()
+    }
     return replace(snapshot, entries=entries, policies=policies, buckets=buckets)

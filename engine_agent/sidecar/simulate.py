@@ -54,8 +54,8 @@ class SimulateOptions:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return run(lambda: _run(_read(parser().parse_args(given)), given), SidecarError)
+    argument_list = list(sys.argv[1:] if arguments is None else arguments)
+    return run(lambda: _run(_read(parser().parse_args(argument_list)), argument_list), SidecarError)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,22 +66,22 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     joining_options(top.add_argument_group("the control plane"))
-    them = top.add_argument_group("the agents")
-    them.add_argument("--agents", type=_count, default=10, metavar="N", help="how many (10)")
-    them.add_argument("--processes", type=_count, default=1, metavar="N", help="in so many processes (1)")
-    them.add_argument("--prefix", default="simulated", help="of their names: simulated-0001 and so on")
-    them.add_argument("--first", type=_count, default=1, metavar="N", help="number of the first of them (1)")
-    them.add_argument(
+    agents_group = top.add_argument_group("the agents")
+    agents_group.add_argument("--agents", type=_count, default=10, metavar="N", help="how many (10)")
+    agents_group.add_argument("--processes", type=_count, default=1, metavar="N", help="in so many processes (1)")
+    agents_group.add_argument("--prefix", default="simulated", help="of their names: simulated-0001 and so on")
+    agents_group.add_argument("--first", type=_count, default=1, metavar="N", help="number of the first of them (1)")
+    agents_group.add_argument(
         "--label", action="append", type=_label, default=[], metavar="NAME=VALUE", help="of each; may be repeated"
     )
-    them.add_argument(
+    agents_group.add_argument(
         "--clock-skew", type=float, default=0.0, metavar="SECONDS", help="how far this machine's clock is to seem ahead"
     )
-    them.add_argument(
+    agents_group.add_argument(
         "--traffic", type=_rate, default=0.0, metavar="R", help="requests a second of each, reported as usage (0)"
     )
-    them.add_argument("--home", type=Path, metavar="DIR", help="what they keep (.luminet/simulated)")
-    them.add_argument("--json-logs", action="store_true", help="log lines for programs")
+    agents_group.add_argument("--home", type=Path, metavar="DIR", help="what they keep (.luminet/simulated)")
+    agents_group.add_argument("--json-logs", action="store_true", help="log lines for programs")
     return top
 
 
@@ -120,10 +120,10 @@ def _read(options: argparse.Namespace) -> SimulateOptions:
     )
 
 
-def _run(options: SimulateOptions, given: Sequence[str]) -> int:
+def _run(options: SimulateOptions, argument_list: Sequence[str]) -> int:
     open_files_raise()
     if options.processes > 1:
-        return _run_apart(options, given)
+        return _run_apart(options, argument_list)
     log_to_stderr(is_json=options.is_logging_json)
     logging.getLogger("celery").setLevel(logging.WARNING)  # with a thousand agents, a line for each message is too much
     if options.clock_skew:
@@ -142,8 +142,8 @@ def _clock_set(skew_seconds: float) -> None:
 # Several processes: the parent only supervises them
 
 
-def _run_apart(options: SimulateOptions, given: Sequence[str]) -> int:
-    processes = [subprocess.Popen(command) for command in _commands(options, given)]
+def _run_apart(options: SimulateOptions, argument_list: Sequence[str]) -> int:
+    processes = [subprocess.Popen(command) for command in _commands(options, argument_list)]
 
     def stop(number: int, frame: object) -> None:
         for process in processes:
@@ -154,17 +154,17 @@ def _run_apart(options: SimulateOptions, given: Sequence[str]) -> int:
     return max(abs(process.wait()) for process in processes)
 
 
-def _commands(options: SimulateOptions, given: Sequence[str]) -> Iterator[list[str]]:
+def _commands(options: SimulateOptions, argument_list: Sequence[str]) -> Iterator[list[str]]:
     """Yield each process's command line.
 
     The added options select its agents, because the last value of an option counts.
     """
-    each, more = divmod(options.agents, options.processes)
+    agents_per_process, remainder = divmod(options.agents, options.processes)
     first = options.first
     for number in range(options.processes):
-        agents = each + (number < more)
+        agents = agents_per_process + (number < remainder)
         own = ["--processes", "1", "--agents", str(agents), "--first", str(first)]
-        yield [sys.executable, "-m", "engine_agent.sidecar.simulate", *given, *own]
+        yield [sys.executable, "-m", "engine_agent.sidecar.simulate", *argument_list, *own]
         first += agents
 
 

@@ -59,11 +59,11 @@ class Counts:
     missed: dict[str, float] = field(default_factory=dict)
 
     def add(self, requests: float, policy: Policy) -> None:
-        hit = hit_ratio(policy)
+        ratio = hit_ratio(policy)
         reason = "expired" if policy.get("prefix_caching", True) else "disabled"
         self.requests += requests
-        self.cached_share += requests * hit
-        self.missed[reason] = self.missed.get(reason, 0.0) + requests * (1 - hit)
+        self.cached_share += requests * ratio
+        self.missed[reason] = self.missed.get(reason, 0.0) + requests * (1 - ratio)
 
 
 def hit_ratio(policy: Policy) -> float:
@@ -74,13 +74,13 @@ def hit_ratio(policy: Policy) -> float:
     return ttl_seconds / (ttl_seconds + REUSED_AFTER_SECONDS)
 
 
-def counted(all_of: Collection[Counts]) -> dict[str, Any]:
+def counted(all_counts: Collection[Counts]) -> dict[str, Any]:
     """Return the counters of a heartbeat (wire.COUNTED), rounded down so that they never decrease."""
-    requests = int(sum(one.requests for one in all_of))
-    hits = int(sum(one.cached_share for one in all_of))
+    requests = int(sum(counts.requests for counts in all_counts))
+    hits = int(sum(counts.cached_share for counts in all_counts))
     missed: dict[str, float] = {}
-    for one in all_of:
-        for reason, share in one.missed.items():
+    for counts in all_counts:
+        for reason, share in counts.missed.items():
             missed[reason] = missed.get(reason, 0.0) + share
     within = [hits * (edge >= HIT_SECONDS) + (requests - hits) * (edge >= MISS_SECONDS) for edge in TTFT_SECONDS]
     return {
@@ -108,15 +108,15 @@ class SimulatedEngine:
 
     def obey(self, news: Snapshot | Change, *, at: float) -> str:
         """Apply a snapshot or change. Raise HashMismatch if a change was made for another state."""
-        before = self.held
-        after = self._after(news)
+        previous = self.held
+        snapshot = self._after(news)
         self._count()
-        for namespace, epoch in _namespaces(before):
-            entry = after.entries.get(f"ns/{namespace}")
+        for namespace, epoch in _namespaces(previous):
+            entry = snapshot.entries.get(f"ns/{namespace}")
             if entry is None or entry["epoch"] > epoch:
                 self._purge(namespace, epoch if entry is None else entry["epoch"], at)
-        self.held = after
-        return after.hash
+        self.held = snapshot
+        return snapshot.hash
 
     def _after(self, news: Snapshot | Change) -> Snapshot:
         if isinstance(news, Snapshot):
@@ -126,34 +126,34 @@ class SimulatedEngine:
     def _purge(self, namespace: str, epoch: int, at: float) -> None:
         blocks = self.blocks(namespace)
         self.filled_since[namespace] = self.clock()
-        told = {"namespace": namespace, "epoch": epoch, "blocks": blocks, "bytes": blocks * BLOCK_BYTES["fp8"]}
-        self.receipts.append({**told, "number": len(self.receipts) + 1, "at": at})
+        receipt = {"namespace": namespace, "epoch": epoch, "blocks": blocks, "bytes": blocks * BLOCK_BYTES["fp8"]}
+        self.receipts.append({**receipt, "number": len(self.receipts) + 1, "at": at})
 
     def blocks(self, namespace: str) -> int:
         """Return the blocks since the last purge: one for each request, up to the size of the pool."""
         since = self.filled_since.setdefault(namespace, self.clock())
-        gathered = int((self.clock() - since) * REQUESTS_PER_SECOND)
-        return min(gathered, POOL_BYTES // BLOCK_BYTES["fp8"])
+        block_count = int((self.clock() - since) * REQUESTS_PER_SECOND)
+        return min(block_count, POOL_BYTES // BLOCK_BYTES["fp8"])
 
     def levels(self, namespaces: Iterable[str]) -> dict[str, Any]:
         """Return the content of a `levels` report. Only purges remove blocks from this cache."""
-        held = {namespace: self.blocks(namespace) * BLOCK_BYTES["fp8"] for namespace in namespaces}
+        sizes = {namespace: self.blocks(namespace) * BLOCK_BYTES["fp8"] for namespace in namespaces}
         purged: dict[str, int] = {}
-        for told in self.receipts:
-            purged[told["namespace"]] = purged.get(told["namespace"], 0) + told["blocks"]
-        used = min(POOL_BYTES, sum(held.values()))
-        gone = dict.fromkeys(("host_bytes", "expired_blocks", "evicted_blocks", "quota_blocks"), 0)
+        for receipt in self.receipts:
+            purged[receipt["namespace"]] = purged.get(receipt["namespace"], 0) + receipt["blocks"]
+        used_bytes = min(POOL_BYTES, sum(sizes.values()))
+        zeros = dict.fromkeys(("host_bytes", "expired_blocks", "evicted_blocks", "quota_blocks"), 0)
         return {
             "boot": self.boot,
-            "pool": {"capacity_bytes": POOL_BYTES, "used_bytes": used, "evictable_bytes": used},
+            "pool": {"capacity_bytes": POOL_BYTES, "used_bytes": used_bytes, "evictable_bytes": used_bytes},
             "preemptions": 0,
             "namespaces": {
-                name: {"resident_bytes": size, **gone, "purged_blocks": purged.get(name, 0)}
-                for name, size in held.items()
+                name: {"resident_bytes": size, **zeros, "purged_blocks": purged.get(name, 0)}
+                for name, size in sizes.items()
                 if size
             },
             "evictions": [],
-            "formats": {name: {self._format(name): size} for name, size in held.items() if size},
+            "formats": {name: {self._format(name): size} for name, size in sizes.items() if size},
             "pins": [],
         }
 
@@ -246,25 +246,25 @@ class SimulatedHolder:
 
     async def apply(self, news: bytes) -> str:
         try:
-            found = self._engine.obey(news_decode(news), at=self._now())
+            applied_hash = self._engine.obey(news_decode(news), at=self._now())
         except HashMismatch as problem:
             raise HolderMismatch(str(problem)) from None
         except MalformedMessage as problem:
             raise HolderRejected(str(problem)) from None
-        log.info("%s obeys %s", self._name, found)
-        return found
+        log.info("%s obeys %s", self._name, applied_hash)
+        return applied_hash
 
     async def proofs(self, boot: str, after: int) -> Sequence[Proof]:
         engine = self._engine
         first = after if boot == engine.boot else 0
-        return [Proof(boot=engine.boot, **told) for told in engine.receipts if told["number"] > first]
+        return [Proof(boot=engine.boot, **receipt) for receipt in engine.receipts if receipt["number"] > first]
 
     async def counters(self, scopes: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         return self._engine.counters(scopes)
 
-    async def operate(self, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        if deed in ("drain", "resume"):
-            self._engine.is_draining = deed == "drain"
+    async def operate(self, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        if action in ("drain", "resume"):
+            self._engine.is_draining = action == "drain"
             return {"is_draining": self._engine.is_draining, "left": 0}
         return {"problems": []}
 

@@ -50,28 +50,30 @@ class SimulatedJournal:
     _due: float = 0.0
     _turn: int = 0
 
-    def go_on(self, asked: Sequence[Asked], *, now: float, at: float) -> None:
+    def go_on(self, profiles: Sequence[Asked], *, now: float, at: float) -> None:
         """Record the requests up to now: `now` by a monotonic clock, `at` in unix seconds."""
-        seconds = 0.0 if self._until is None or not asked else now - self._until
+        seconds = 0.0 if self._until is None or not profiles else now - self._until
         self._until = now
         self._due += seconds * self.rate
         count, self._due = int(min(self._due, MOST_AT_ONCE)), self._due % 1
-        for place in range(count if len(self._entries) < MOST_RECORDS else 0):
+        for index in range(count if len(self._entries) < MOST_RECORDS else 0):
             self._turn += 1
-            self._request(asked[self._turn % len(asked)], at - seconds * (1 - place / count))
+            self._request(profiles[self._turn % len(profiles)], at - seconds * (1 - index / count))
 
-    def _request(self, one: Asked, at: float) -> None:
+    def _request(self, profile: Asked, at: float) -> None:
         dice = random.Random(f"{self.boot} {self._turn}")
-        opened = _opened(one, is_hit=dice.random() < one.hit_ratio, at=at, request_id=f"{self.boot[:8]}-{self._turn}")
+        opened = _opened(
+            profile, is_hit=dice.random() < profile.hit_ratio, at=at, request_id=f"{self.boot[:8]}-{self._turn}"
+        )
         number = self._record(opened)
         tokens = dice.randint(*GENERATED_TOKENS)
         first = (HIT_MS if opened.cached_tokens else MISS_MS) * dice.lognormvariate(0.0, 0.3)
         duration = first + tokens * TOKEN_MS
         end = at + duration / 1_000
         self._record(Closed(number, opened.request_id, 1, end, "length", tokens, round(first, 3), round(duration, 3)))
-        sums = self._totals.setdefault(one.namespace, [0, 0, 0])
-        for place, count in enumerate((1, opened.prompt_tokens, opened.cached_tokens)):
-            sums[place] += count
+        sums = self._totals.setdefault(profile.namespace, [0, 0, 0])
+        for index, count in enumerate((1, opened.prompt_tokens, opened.cached_tokens)):
+            sums[index] += count
 
     def _record(self, record: Opened | Closed) -> int:
         self.last += 1
@@ -93,10 +95,10 @@ class SimulatedJournal:
         if boot != self.boot:
             raise HolderRejected(f"no record of the boot {boot[:64]!r} is here")
         first = self._entries[0].sequence if self._entries else self.last + 1
-        found = list(islice(self._entries, max(0, after + 1 - first), max(0, after + 1 - first) + limit))
-        last = found[-1].sequence if len(found) == limit else max(self.last, after)
+        entries = list(islice(self._entries, max(0, after + 1 - first), max(0, after + 1 - first) + limit))
+        last = entries[-1].sequence if len(entries) == limit else max(self.last, after)
         lost = [(after + 1, first - 1)] if after + 1 < first else []
-        return JournalPage(last, found, lost, self._told() if last == self.last else None)
+        return JournalPage(last, entries, lost, self._told() if last == self.last else None)
 
     def _told(self) -> Mapping[str, Sequence[int]]:
         return {namespace: list(sums) for namespace, sums in self._totals.items()}
@@ -106,22 +108,22 @@ class SimulatedJournal:
             self._entries.popleft()
 
 
-def _opened(one: Asked, *, is_hit: bool, at: float, request_id: str) -> Opened:
+def _opened(profile: Asked, *, is_hit: bool, at: float, request_id: str) -> Opened:
     cached = PROMPT_TOKENS - BLOCK_TOKENS if is_hit else 0
-    reason = "expired" if one.is_caching else "disabled"
+    reason = "expired" if profile.is_caching else "disabled"
     missed: dict[str, Any] = {"tail": BLOCK_TOKENS} if is_hit else {reason: PROMPT_TOKENS}
     return Opened(
         request_id=request_id,
         attempt=1,
         kind="customer",
         at=at,
-        organisation_id=one.organisation_id,
-        organisation=one.organisation,
-        namespace_id=one.namespace,
-        namespace=one.slug,
-        policy_revision=one.revision,
+        organisation_id=profile.organisation_id,
+        organisation=profile.organisation,
+        namespace_id=profile.namespace,
+        namespace=profile.slug,
+        policy_revision=profile.revision,
         model="simulated",
-        kv_dtype=one.kv_dtype,
+        kv_dtype=profile.kv_dtype,
         prompt_tokens=PROMPT_TOKENS,
         cached_tokens=cached,
         miss_reason="none" if is_hit else reason,

@@ -113,22 +113,22 @@ class Spool:
     def tell(
         self, reports: Sequence[Report], proofs_told: ProofsTold | None = None, marks: Marks | None = None
     ) -> None:
-        told = [[one.kind, dict(one.told)] for one in reports]
-        moved = {**(marks or {}), **({PROOFS: proofs_told} if proofs_told else {})}
-        self._lines.append(self._told_line(told, moved))
-        self._take(told, self._last + 1, moved)
+        entries = [[report.kind, dict(report.told)] for report in reports]
+        new_marks = {**(marks or {}), **({PROOFS: proofs_told} if proofs_told else {})}
+        self._lines.append(self._told_line(entries, new_marks))
+        self._take(entries, self._last + 1, new_marks)
 
     def batch(self, *, sent_at: float, heartbeat: Mapping[str, Any] | None, most: int = MOST_REPORTS) -> Batch:
         """Return as many reports as fit in one request, oldest first, up to a gap in the numbers."""
         reports: list[Report] = []
         room = MOST_BATCH_BYTES - ROOM_BYTES
-        for number, kind, told in self._waiting:
-            room -= len(told) + BESIDE_BYTES
+        for number, kind, content in self._waiting:
+            room -= len(content) + BESIDE_BYTES
             if len(reports) == most or number != self.first + len(reports) or (room < 0 and reports):
                 break
             if number > self._read_upto and self._confirmed_id != self.id:
                 break
-            reports.append(Report(kind, json.loads(told)))
+            reports.append(Report(kind, json.loads(content)))
         return Batch(sent_at, self.id, self.first, reports, heartbeat)
 
     def acknowledge(self, upto: int) -> None:
@@ -147,10 +147,10 @@ class Spool:
 
     def give_up(self, upto: int) -> None:
         """Delete the reports up to `upto`, whether the control plane has stored them or not."""
-        gone = self._arrived(upto)
-        if not gone:
+        deleted = self._arrived(upto)
+        if not deleted:
             return
-        self._lines_gone += gone + 1
+        self._lines_gone += deleted + 1
         if self._lines_gone >= MOST_GONE_LINES:
             self._rewrite()
         else:
@@ -160,29 +160,29 @@ class Spool:
     def _begin_anew(self) -> None:
         self.id, self._last = secrets.token_hex(8), len(self._waiting)
         self._confirmed_id, self._read_upto = self.id, 0
-        self._waiting = deque((place, kind, told) for place, (_, kind, told) in enumerate(self._waiting, 1))
+        self._waiting = deque((number, kind, content) for number, (_, kind, content) in enumerate(self._waiting, 1))
         self._rewrite()
 
-    def _take(self, told: Iterable[Sequence[Any]], first: int, marks: Marks) -> None:
-        for number, (kind, what) in enumerate(told, first):
+    def _take(self, entries: Iterable[Sequence[Any]], first: int, marks: Marks) -> None:
+        for number, (kind, document) in enumerate(entries, first):
             self._last = max(self._last, number)
-            self._waiting.append((number, kind, canonical_json(what)))
+            self._waiting.append((number, kind, canonical_json(document)))
             self._kinds[kind] += 1
         self.marks.update(marks)
 
     def _read(self, content: bytes) -> str:
         """Read the lines, and return a description of the damage."""
-        whole, torn = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
+        complete, incomplete = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
         damaged = doubtful = 0  # bytes; and those of them after the last line that says how far numbers go
-        for line in whole.splitlines(keepends=True):
-            if (told := _told_by(line)) is None:
+        for line in complete.splitlines(keepends=True):
+            if (record := _told_by(line)) is None:
                 damaged, doubtful = damaged + len(line), doubtful + len(line)
             else:
-                self._understand(told)
+                self._understand(record)
                 doubtful = 0
         if damaged and (not self.id or doubtful >= SHORTEST_TOLD):  # the assigned numbers are unknown
             self._begin_anew()
-        elif self.id and (damaged or torn):
+        elif self.id and (damaged or incomplete):
             self._rewrite()
         return f"{damaged} bytes are damaged, and what they told is lost" if damaged else ""
 
@@ -200,12 +200,12 @@ class Spool:
 
     def _arrived(self, upto: int) -> int:
         """Drop the waiting reports up to `upto` and return how many they were."""
-        gone = 0
+        dropped = 0
         while self._waiting and self._waiting[0][0] <= upto:
             _, kind, _ = self._waiting.popleft()
             self._kinds[kind] -= 1
-            gone += 1
-        return gone
+            dropped += 1
+        return dropped
 
     def _rewrite(self) -> None:
         head = _line({"spool": self.id, "from": self._last + 1, "marks": self.marks})
@@ -214,15 +214,15 @@ class Spool:
 
     def _lines_waiting(self) -> Iterator[bytes]:
         """Yield lines with a few reports each, so that damage costs few. Gaps remain."""
-        for _, those in groupby(
-            enumerate(self._waiting), key=lambda each: (each[1][0] - each[0], each[0] // OF_A_LINE)
+        for _, run in groupby(
+            enumerate(self._waiting), key=lambda indexed: (indexed[1][0] - indexed[0], indexed[0] // OF_A_LINE)
         ):
-            numbered = [one for _, one in those]
-            told = [[kind, json.loads(what)] for _, kind, what in numbered]
-            yield _line({"told": told, "from": numbered[0][0], "upto": 0, "marks": {}})
+            numbered = [report for _, report in run]
+            entries = [[kind, json.loads(content)] for _, kind, content in numbered]
+            yield _line({"told": entries, "from": numbered[0][0], "upto": 0, "marks": {}})
 
-    def _told_line(self, told: Sequence[Sequence[Any]], marks: Marks) -> bytes:
-        return _line({"told": told, "from": self._last + 1, "upto": self.first - 1, "marks": marks})
+    def _told_line(self, entries: Sequence[Sequence[Any]], marks: Marks) -> bytes:
+        return _line({"told": entries, "from": self._last + 1, "upto": self.first - 1, "marks": marks})
 
 
 def _marks_of(line: Mapping[str, Any]) -> Marks:
@@ -258,26 +258,26 @@ class SpoolFile:
             return b""
 
     def append(self, line: bytes, *, is_durable: bool = True) -> None:
-        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            _append(handle, line, is_durable=is_durable)
+            _append(descriptor, line, is_durable=is_durable)
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
     def replace(self, content: bytes) -> None:
         replace_file(self._path, content)
 
 
-def _append(handle: int, line: bytes, *, is_durable: bool) -> None:
-    end = os.fstat(handle).st_size
+def _append(descriptor: int, line: bytes, *, is_durable: bool) -> None:
+    end = os.fstat(descriptor).st_size
     try:
-        if os.write(handle, line) != len(line):
+        if os.write(descriptor, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if is_durable:
-            os.fsync(handle)
+            os.fsync(descriptor)
     except OSError:
         with suppress(OSError):
-            os.ftruncate(handle, end)  # half a line would corrupt the next one
+            os.ftruncate(descriptor, end)  # half a line would corrupt the next one
         raise
 
 
@@ -285,8 +285,8 @@ def replace_file(path: Path, content: bytes) -> None:
     """Replace a file so that a power loss leaves the old or the new content. Only the owner may read it."""
     temporary = path.with_name(f".{path.name}.new")
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -298,8 +298,8 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)

@@ -73,8 +73,8 @@ class _Retry:
     failures: int = 0  # in a row
 
     def failed(self, now: float, *, least: float = 0.0) -> None:
-        first, most = RETRY_SECONDS
-        self.at = now + max(least, min(most, first * 2 ** min(self.failures, 16)))
+        first, longest = RETRY_SECONDS
+        self.at = now + max(least, min(longest, first * 2 ** min(self.failures, 16)))
         self.failures += 1
 
     def worked(self) -> None:
@@ -177,19 +177,19 @@ class Sidecar:
     def _pull_due_at(self) -> float:
         if self._must_pull:
             return 0.0
-        behind = self._desired_at + COMMAND_WAIT_SECONDS if self._is_behind else inf
-        return min(self._heard_at + QUIET_SECONDS, behind)
+        overdue_at = self._desired_at + COMMAND_WAIT_SECONDS if self._is_behind else inf
+        return min(self._heard_at + QUIET_SECONDS, overdue_at)
 
     def heartbeat(self, counters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the next heartbeat in wire format."""
         self._sequence += 1
-        state, why = self.engine_state
+        state, reason = self.engine_state
         holder = self.holder or HolderState("", state)
         return {
             "boot": self.boot,
             "sequence": self._sequence,
             "applied": None if self.held is None else {"hash": self.held.hash, "generation": self.held.generation},
-            "engine": {"boot": holder.boot, "state": state, "why": why[:400], "hash": holder.hash},
+            "engine": {"boot": holder.boot, "state": state, "why": reason[:400], "hash": holder.hash},
             "load": dict(holder.load),
             "pool": dict(holder.pool),
             "counters": dict(counters),
@@ -203,8 +203,8 @@ class Sidecar:
             return "down", self.why_away
         if self.held is None:
             return "starting", self._rejected.get(self.desired.hash if self.desired else "", "it has no snapshot yet")
-        if why := self._rejected.get(self.held.hash):
-            return "failed", f"it rejects the snapshot that it is to hold: {why}"
+        if reason := self._rejected.get(self.held.hash):
+            return "failed", f"it rejects the snapshot that it is to hold: {reason}"
         if self._ready_boot != self.holder.boot:
             return "starting", "it is being brought to its snapshot"
         return self.holder.state, self.holder.why
@@ -239,40 +239,40 @@ class Sidecar:
             self._seen = {name: until for name, until in self._seen.items() if until > self._at}
         self._seen[command.id] = command.expires_at
 
-    def _refuse(self, delivery: int, reason: Outcome, what: str) -> None:
+    def _refuse(self, delivery: int, reason: Outcome, detail: str) -> None:
         count, _ = self._refused.get(reason, (0, ""))
-        self._refused[reason] = (count + 1, what[:200])
+        self._refused[reason] = (count + 1, detail[:200])
         self._settle(delivery, reason)
 
     def _state_came(self, delivery: int, command: Command) -> None:
-        wanted = state_wanted(command.body)
-        if wanted is None:
+        request = state_wanted(command.body)
+        if request is None:
             return self._refuse(delivery, "malformed", f"{command.id}: no state is named")
-        goal = Held(command.generation, wanted.target)
+        goal = Held(command.generation, request.target)
         if self.held and goal.generation < self.held.generation:
-            what = f"generation {goal.generation}, {self.held.generation} is held"
-            return self._refuse(delivery, "older", what)
+            detail = f"generation {goal.generation}, {self.held.generation} is held"
+            return self._refuse(delivery, "older", detail)
         if goal == self.held:
             # Our acknowledgement arrived, and the control plane lost it.
             if ("applied", goal.hash) not in self._waiting:
                 self._told = None
             return self._settle(delivery, "held")
-        if wanted.target in self._rejected:
+        if request.target in self._rejected:
             return self._settle(delivery, "rejected")
-        return self._aim(delivery, goal, wanted)
+        return self._aim(delivery, goal, request)
 
-    def _aim(self, delivery: int, goal: Held, wanted: Wanted) -> None:
-        for known in (self._goal, self._next):
-            if known and known.held == goal:
-                known.deliveries.append(delivery)
+    def _aim(self, delivery: int, goal: Held, request: Wanted) -> None:
+        for pending in (self._goal, self._next):
+            if pending and pending.held == goal:
+                pending.deliveries.append(delivery)
                 return
-            if known and goal.generation < known.held.generation:
+            if pending and goal.generation < pending.held.generation:
                 return self._settle(delivery, "superseded")
         self._desire(goal)
-        if wanted.change is None and not (self.held and goal.hash == self.held.hash):
+        if request.change is None and not (self.held and goal.hash == self.held.hash):
             self._must_pull = True
             return self._settle(delivery, "pulled")
-        return self._go_next(_Goal(goal, wanted.change, wanted.base or "", [delivery]))
+        return self._go_next(_Goal(goal, request.change, request.base or "", [delivery]))
 
     def _go_next(self, goal: _Goal) -> None:
         if self._next:
@@ -280,38 +280,38 @@ class Sidecar:
         self._next = goal
 
     def _operation_came(self, delivery: int, command: Command) -> None:
-        wanted = operation_wanted(command.body)
-        if wanted is None:
+        request = operation_wanted(command.body)
+        if request is None:
             return self._refuse(delivery, "malformed", f"{command.id}: no operation is named")
-        if receipt := self.ledger.receipts.get(wanted.operation):
-            if ("receipt", wanted.operation) not in self._waiting:
+        if receipt := self.ledger.receipts.get(request.operation):
+            if ("receipt", request.operation) not in self._waiting:
                 self._tell(Report("receipt", receipt))
             return self._settle(delivery, "repeated")
-        if wanted.operation in self._operating:
-            self._operating[wanted.operation][1].append(delivery)
+        if request.operation in self._operating:
+            self._operating[request.operation][1].append(delivery)
             return None
-        if wanted.deadline <= self._at:
-            return self._refuse(delivery, "expired", f"operation {wanted.operation}")
-        self._operating[wanted.operation] = (wanted.deed, [delivery])
-        asked = Operate(wanted.operation, wanted.deed, wanted.arguments)
-        if wanted.deed in STEERING:
-            self._to_steer.append((asked, wanted.deadline))
+        if request.deadline <= self._at:
+            return self._refuse(delivery, "expired", f"operation {request.operation}")
+        self._operating[request.operation] = (request.deed, [delivery])
+        effect = Operate(request.operation, request.deed, request.arguments)
+        if request.deed in STEERING:
+            self._to_steer.append((effect, request.deadline))
         else:
-            self._do(asked)
+            self._do(effect)
         return None
 
     def _operated(self, event: Operated) -> None:
         ledger = self.ledger
-        deed, deliveries = self._operating.pop(event.operation, ("", []))
+        action, deliveries = self._operating.pop(event.operation, ("", []))
         if event.operation == self._steering:
             self._steering = ""
         if event.is_away:
             return self._settle_all(deliveries, "away")
         receipt = {"operation": event.operation, "ok": event.ok, "at": self._at, "result": dict(event.result)}
         receipts = {**ledger.receipts, event.operation: receipt}
-        kept = dict(islice(receipts.items(), max(0, len(receipts) - MOST_REMEMBERED), None))
-        is_draining = deed == "drain" if event.ok and deed in ("drain", "resume") else ledger.is_draining
-        self._keep(replace(ledger, receipts=kept, is_draining=is_draining))
+        newest_receipts = dict(islice(receipts.items(), max(0, len(receipts) - MOST_REMEMBERED), None))
+        is_draining = action == "drain" if event.ok and action in ("drain", "resume") else ledger.is_draining
+        self._keep(replace(ledger, receipts=newest_receipts, is_draining=is_draining))
         self._tell(Report("receipt", receipt))
         return self._settle_all(deliveries, "operated")
 
@@ -348,11 +348,11 @@ class Sidecar:
             self._must_pull = True
             self._settle_all(deliveries, "pulled")
 
-    def _reject(self, goal: Held, why: str) -> None:
-        self._rejected[goal.hash] = why
-        told = {"generation": goal.generation, "hash": goal.hash, "at": self._at, "reason": why[:400]}
-        self._tell(Report("rejected", told))
-        self._do(Log("error", f"generation {goal.generation} is rejected: {why}"))
+    def _reject(self, goal: Held, reason: str) -> None:
+        self._rejected[goal.hash] = reason
+        rejection = {"generation": goal.generation, "hash": goal.hash, "at": self._at, "reason": reason[:400]}
+        self._tell(Report("rejected", rejection))
+        self._do(Log("error", f"generation {goal.generation} is rejected: {reason}"))
 
     def _pulled(self, event: Pulled) -> None:
         self._is_pulling = False
@@ -381,17 +381,17 @@ class Sidecar:
     def _holder_seen(self, event: HolderSeen) -> None:
         if event.state is None:
             return self._lose(event.why)
-        before, self.holder = self.holder, event.state
-        if before is None or before.boot != event.state.boot:
+        previous, self.holder = self.holder, event.state
+        if previous is None or previous.boot != event.state.boot:
             self._rejected = {}  # the new process may accept it
             self._proving_since = None
             self._pull_retry.worked()
-        self._must_send |= before is None or (before.boot, before.state) != (event.state.boot, event.state.state)
+        self._must_send |= previous is None or (previous.boot, previous.state) != (event.state.boot, event.state.state)
         return None
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, reason: str) -> None:
         self._must_send |= self.holder is not None
-        self.holder, self.why_away, self._proving_since = None, why, None
+        self.holder, self.why_away, self._proving_since = None, reason, None
 
     def _restored(self, event: Restored) -> None:
         self._is_restoring = False
@@ -424,7 +424,7 @@ class Sidecar:
             return
         since = self._now if self._proving_since is None else self._proving_since
         is_over = self._now >= since + PROOF_SECONDS
-        proofs = [one for one in event.proofs if self._is_untold(one)]
+        proofs = [proof for proof in event.proofs if self._is_untold(proof)]
         if not are_complete(proofs) and not is_over:
             self._prove_at = self._now + PROOF_LOOK_SECONDS
         elif self._must_prove:
@@ -436,14 +436,14 @@ class Sidecar:
         The ledger is written before the spool, so its entry counts only once the spool has that proof's number.
         """
         boot, number = self._proofs_told
-        told_at = self.ledger.partly_told.get(_purge(proof))
-        return told_at is None or proof.boot != boot or number < told_at
+        reported_number = self.ledger.partly_told.get(_purge(proof))
+        return reported_number is None or proof.boot != boot or number < reported_number
 
     def _keep_partly_told(self, proofs: Sequence[Proof]) -> None:
         last = proofs[-1]
-        kept = {name: at for name, at in self.ledger.partly_told.items() if name.startswith(f"{last.boot} ")}
-        kept |= {_purge(one): last.number for one in proofs}
-        self._keep(replace(self.ledger, partly_told=kept))
+        partly_told = {name: at for name, at in self.ledger.partly_told.items() if name.startswith(f"{last.boot} ")}
+        partly_told |= {_purge(proof): last.number for proof in proofs}
+        self._keep(replace(self.ledger, partly_told=partly_told))
 
     def _tell_applied(self, proofs: Sequence[Proof]) -> None:
         assert self.held is not None
@@ -457,8 +457,8 @@ class Sidecar:
             "engine_boot": self.holder.boot if self.holder else None,
             "seconds": round(self._applied_seconds, 6),
         }
-        told = (proofs[-1].boot, proofs[-1].number) if proofs else None
-        self._tell(*proof_reports(proofs), Report("applied", applied), proofs_told=told)
+        last_proof = (proofs[-1].boot, proofs[-1].number) if proofs else None
+        self._tell(*proof_reports(proofs), Report("applied", applied), proofs_told=last_proof)
 
     # The control plane
 
@@ -469,7 +469,7 @@ class Sidecar:
         self.cadence_seconds, self.watch = event.cadence_seconds, event.watch
         self._beat_at = min(self._beat_at, self._now + event.cadence_seconds)
         self._must_send |= event.spooled > 0
-        self._waiting = {one for one in self._waiting if one[0] in event.waiting}
+        self._waiting = {report_key for report_key in self._waiting if report_key[0] in event.waiting}
         if event.desired_generation is not None and event.desired_hash:
             self._desire(Held(event.desired_generation, event.desired_hash))
 
@@ -477,8 +477,8 @@ class Sidecar:
         self._is_sending = False
         if not self._send_retry.failures:
             self._do(Log("warning", f"the control plane cannot be told: {event.why}"))
-        least = max(event.wait_seconds, RETRY_SECONDS[1] if event.is_final else 0.0)
-        self._send_retry.failed(self._now, least=least)
+        minimum_wait_seconds = max(event.wait_seconds, RETRY_SECONDS[1] if event.is_final else 0.0)
+        self._send_retry.failed(self._now, least=minimum_wait_seconds)
         self._must_send = True
 
     def _spooled(self, event: Spooled) -> None:
@@ -506,14 +506,14 @@ class Sidecar:
         if self._is_busy or self._next is None:
             return
         goal, self._next = self._next, None
-        held = self.held
-        if held and goal.held.generation < held.generation:
+        applied = self.held
+        if applied and goal.held.generation < applied.generation:
             self._settle_all(goal.deliveries, "superseded")
-        elif held and goal.held == held:
+        elif applied and goal.held == applied:
             self._settle_all(goal.deliveries, "held")
-        elif goal.content is None or (held and goal.held.hash == held.hash):
+        elif goal.content is None or (applied and goal.held.hash == applied.hash):
             self._begin(replace(goal, content=None))
-        elif goal.base is not None and (held is None or held.hash != goal.base):
+        elif goal.base is not None and (applied is None or applied.hash != goal.base):
             self._must_pull = True
             self._settle_all(goal.deliveries, "pulled")
         else:
@@ -559,10 +559,10 @@ class Sidecar:
     @property
     def _is_behind(self) -> bool:
         """Return whether an answer or command named a state that is not applied, not rejected and not older."""
-        desired, held = self.desired, self.held
-        if desired is None or desired == held or desired.hash in self._rejected:
+        desired, applied = self.desired, self.held
+        if desired is None or desired == applied or desired.hash in self._rejected:
             return False
-        return held is None or desired.generation >= held.generation
+        return applied is None or desired.generation >= applied.generation
 
     @property
     def _can_pull(self) -> bool:
@@ -595,11 +595,11 @@ class Sidecar:
             self._do(Prove(*self._proofs_told))
 
     def _go_tell_refused(self) -> None:
-        for reason, (count, what) in list(self._refused.items()):
+        for reason, (count, detail) in list(self._refused.items()):
             if self._now >= self._refused_told_at.get(reason, -REFUSED_SECONDS) + REFUSED_SECONDS:
                 del self._refused[reason]
                 self._refused_told_at[reason] = self._now
-                self._tell(Report("refused", {"reason": reason, "what": what, "at": self._at, "count": count}))
+                self._tell(Report("refused", {"reason": reason, "what": detail, "at": self._at, "count": count}))
 
     def _go_send(self) -> None:
         if self._is_sending or self._now < self._send_retry.at:
@@ -617,7 +617,7 @@ class Sidecar:
     def _tell(self, *reports: Report, proofs_told: tuple[str, int] | None = None) -> None:
         self.spooled += len(reports)
         self._proofs_told = proofs_told or self._proofs_told
-        self._waiting |= {(one.kind, key) for one in reports if (key := _asked_for_again(one))}
+        self._waiting |= {(report.kind, key) for report in reports if (key := _asked_for_again(report))}
         self._must_send = True
         self._do(Tell(reports, proofs_told))
 

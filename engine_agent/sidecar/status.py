@@ -57,12 +57,12 @@ class StatusApp(Application):
 def status(runtime: Runtime) -> dict[str, Any]:
     machine = runtime.machine
     state, why = machine.engine_state
-    held = machine.held
+    applied = machine.held
     return {
         "status": "ok",
         "agent": runtime.credentials.agent,
         "engine": {"state": state, "why": why},
-        "held": held and {"generation": held.generation, "hash": held.hash},
+        "held": applied and {"generation": applied.generation, "hash": applied.hash},
         "spooled_reports": machine.spooled,
         "heard_seconds_ago": round(time.monotonic() - runtime.heard_at, 1) if runtime.heard_at else None,
     }

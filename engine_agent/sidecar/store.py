@@ -80,7 +80,7 @@ class Store:
     def _place(self, path: Path) -> str:
         return f"{path.name} {self._agent}"
 
-    def _set_aside(self, path: Path, why: str) -> None:
-        aside = path.with_name(f"{path.name}.damaged")
-        path.replace(aside)
-        log.error("%s cannot be used and is now %s: %s", path, aside.name, why)
+    def _set_aside(self, path: Path, reason: str) -> None:
+        damaged = path.with_name(f"{path.name}.damaged")
+        path.replace(damaged)
+        log.error("%s cannot be used and is now %s: %s", path, damaged.name, reason)

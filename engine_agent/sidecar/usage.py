@@ -46,7 +46,7 @@ class UsageReader:
         waits: Callable[[], bool],
     ) -> None:
         self._holder, self._tell, self._may_tell, self._waits = holder, tell, may_tell, waits
-        self._marks = {boot: mark_read(told) for boot, told in (marks or {}).items()}
+        self._marks = {boot: mark_read(mark) for boot, mark in (marks or {}).items()}
         self._folds: dict[str, BootFold] = {}
         self._cut: dict[str, int] = {}
         self._held: set[str] = set()  # boots that are not reported until no report waits
@@ -75,7 +75,7 @@ class UsageReader:
         boots = await self._holder.journal()
         self._forget_all_but(boots)
         self._pages_left = MOST_PAGES
-        is_pressing = sum(one.size_bytes for one in boots) > PRESSING_BYTES
+        is_pressing = sum(boot.size_bytes for boot in boots) > PRESSING_BYTES
         has_told = False
         for boot in boots:
             try:
@@ -122,12 +122,12 @@ class UsageReader:
         if not ranges and not fold.is_over:
             return False  # records are being read again
         await self._told(usage_reports(boot.boot, fold.born, ranges, page.totals), boot.boot, fold.mark)
-        self._note(namespace for one in ranges for namespace in one.rows.namespaces)
+        self._note(namespace for record_range in ranges for namespace in record_range.rows.namespaces)
         return bool(ranges)
 
     async def _told(self, reports: Sequence[Report], boot: str, mark: Mark) -> None:
         marks = {**self._marks, boot: mark}
-        await self._tell(reports, {MARK: {name: mark_document(one) for name, one in marks.items()}})
+        await self._tell(reports, {MARK: {name: mark_document(boot_mark) for name, boot_mark in marks.items()}})
         self._marks = marks
 
     async def _cut_needless(self, boot: JournalBoot, *, is_pressing: bool) -> None:
@@ -161,14 +161,14 @@ class UsageReader:
     def _begin_anew(self, boot: str) -> None:
         """Forget the boot's marks, because its journal was lost and a new one has the same name."""
         log.warning("boot %s has another journal than was read: it is read from its beginning", boot)
-        for known in (self._marks, self._folds, self._cut):
-            known.pop(boot, None)
+        for by_boot in (self._marks, self._folds, self._cut):
+            by_boot.pop(boot, None)
 
     def _forget_all_but(self, boots: Iterable[JournalBoot]) -> None:
-        there = {one.boot for one in boots}
-        for known in (self._marks, self._folds, self._cut):
-            for boot in known.keys() - there:
-                del known[boot]
+        existing_boots = {boot.boot for boot in boots}
+        for by_boot in (self._marks, self._folds, self._cut):
+            for boot in by_boot.keys() - existing_boots:
+                del by_boot[boot]
 
     def _note(self, namespaces: Iterable[str]) -> None:
         for namespace in namespaces:

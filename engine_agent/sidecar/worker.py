@@ -34,8 +34,8 @@ Take = Callable[[object, bool], None]
 class _Pool(TaskPool):
     """A thread pool that uses the app it was created for. Celery's would use the process's current app."""
 
-    def on_apply(self, target: Any, args: Any = None, kwargs: Any = None, *others: Any, **options: Any) -> Any:
-        return super().on_apply(target, args, {**(kwargs or {}), "app": self.app}, *others, **options)
+    def on_apply(self, target: Any, args: Any = None, kwargs: Any = None, *positional: Any, **options: Any) -> Any:
+        return super().on_apply(target, args, {**(kwargs or {}), "app": self.app}, *positional, **options)
 
 
 class CommandWorker:
@@ -65,7 +65,7 @@ class CommandWorker:
         self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
-        first, most = RESTART_SECONDS
+        first, longest = RESTART_SECONDS
         wait = first
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -75,7 +75,7 @@ class CommandWorker:
                 self._controller.stop()
             except (Exception, SystemExit) as problem:  # Celery may end a worker with SystemExit
                 log.warning("the worker on %s ended: %s", self._queue, type(problem).__name__, exc_info=problem)
-            wait = first if time.monotonic() - began > most else min(most, wait * 2)
+            wait = first if time.monotonic() - began > longest else min(longest, wait * 2)
             self._stopping.wait(wait)
 
     def _made(self) -> WorkController:

@@ -69,14 +69,14 @@ def config_apply(
     if not plan.changes:
         return Applied(plan, None)
     with audited():
-        held = _locked(actor, plan)
+        locks = _locked(actor, plan)
         plan = planned()  # planned again under locks
-        if not held.covers(plan):
+        if not locks.covers(plan):
             raise StalePlan
         lock_patience(seconds=WAITS_SECONDS)
         with shares_judged_last(actor=actor):
             group_ids = _groups_concerned(plan)  # before and after: if a namespace moves, both groups must be notified
-            _Execution(actor, plan, dict(held.organisations)).run()
+            _Execution(actor, plan, dict(locks.organisations)).run()
         group_ids |= _groups_concerned(plan)
         scope, now = own.slug if own else "fleet", timezone.now()
         operation = operation_begin(
@@ -88,8 +88,8 @@ def config_apply(
 def _groups_concerned(plan: Plan) -> set[int]:
     """Return the agent groups that the plan's changes affect."""
     namespaces = Namespace.objects.all()
-    if not any(one.is_of_the_fleet for one in plan.changes):
-        namespaces = namespaces.filter(organisation__slug__in={one.slugs[0] for one in plan.changes})
+    if not any(change.is_of_the_fleet for change in plan.changes):
+        namespaces = namespaces.filter(organisation__slug__in={change.slugs[0] for change in plan.changes})
     return set(namespaces.values_list("group_id", flat=True).distinct())
 
 
@@ -101,16 +101,18 @@ def problems_refuse(problems: Sequence[Problem]) -> None:
         Blame.CONFLICT: Conflict,
     }
     for blame, error in kinds.items():
-        if any(one.blame is blame for one in problems):
-            raise error(FieldProblem(one.field, one.message) for one in problems)
+        if any(problem.blame is blame for problem in problems):
+            raise error(FieldProblem(problem.field, problem.message) for problem in problems)
 
 
 def _scopes_missing(actor: Actor, changes: Iterable[PlannedChange]) -> Iterator[Problem]:
     """Yield a problem for each change whose scope the actor lacks. Planning requires no scope but reading."""
-    for one in changes:
-        scope = Scope.POLICY_WRITE if one.verb == "policy.publish" else Scope.ADMIN
+    for change in changes:
+        scope = Scope.POLICY_WRITE if change.verb == "policy.publish" else Scope.ADMIN
         if not actor.has(scope):
-            yield Problem(Blame.FORBIDDEN, one.field, f"{one.verb} needs the scope {scope}, which your token lacks")
+            yield Problem(
+                Blame.FORBIDDEN, change.field, f"{change.verb} needs the scope {scope}, which your token lacks"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +124,20 @@ class _Held:
 
     def covers(self, plan: Plan) -> bool:
         """Return False if the second plan needs more locks than are held."""
-        known = {*self.organisations, *(one.place for one in plan.changes if one.verb == "organisation.create")}
-        return all(self.fleet if one.is_of_the_fleet else one.slugs[0] in known for one in plan.changes)
+        locked_slugs = {
+            *self.organisations,
+            *(change.place for change in plan.changes if change.verb == "organisation.create"),
+        }
+        return all(self.fleet if change.is_of_the_fleet else change.slugs[0] in locked_slugs for change in plan.changes)
 
 
 def _locked(actor: Actor, plan: Plan) -> _Held:
-    fleet = any(one.is_of_the_fleet for one in plan.changes)
+    fleet = any(change.is_of_the_fleet for change in plan.changes)
     fleet_lock() if fleet else fleet_hold()
-    slugs = {one.slugs[0] for one in plan.changes if not one.is_of_the_fleet}
+    slugs = {change.slugs[0] for change in plan.changes if not change.is_of_the_fleet}
     ids = set(organisations_visible(actor).filter(slug__in=slugs).values_list("pk", flat=True))
     try:
-        return _Held(fleet, {one.slug: one for one in organisations_lock(ids, actor=actor)})
+        return _Held(fleet, {organisation.slug: organisation for organisation in organisations_lock(ids, actor=actor)})
     except NotFound:
         raise StalePlan from None
 
@@ -145,7 +150,7 @@ class _Execution:
     plan: Plan
     organisations: dict[str, Organisation]
     namespaces: dict[tuple[str, str], Namespace] = field(default_factory=dict)
-    groups: dict[str, AgentGroup] = field(default_factory=lambda: {one.slug: one for one in groups()})
+    groups: dict[str, AgentGroup] = field(default_factory=lambda: {group.slug: group for group in groups()})
 
     def run(self) -> None:
         self._namespaces_find()
@@ -169,9 +174,9 @@ class _Execution:
         return [change for change in self.plan.changes if change.verb in verbs]
 
     def _namespaces_find(self) -> None:
-        living = Namespace.objects.filter(organisation__in=self.organisations.values(), deleted_at=None)
-        for one in living.select_related("organisation", "group"):
-            self.namespaces[one.organisation.slug, one.slug] = one
+        namespaces = Namespace.objects.filter(organisation__in=self.organisations.values(), deleted_at=None)
+        for namespace in namespaces.select_related("organisation", "group"):
+            self.namespaces[namespace.organisation.slug, namespace.slug] = namespace
 
     def _organisation_delete(self, change: PlannedChange) -> None:
         organisation = self.organisations.pop(change.place)
@@ -181,32 +186,34 @@ class _Execution:
         if not changes:
             return
         with _named("organisations"):
-            wanted = [(change.place, change.after["name"]) for change in changes]
+            slugs_and_names = [(change.place, change.after["name"]) for change in changes]
             owner = changes[0].after.get("owner", "")  # the document's, the same for all
-            made = organisations_create(actor=self.actor, wanted=wanted, owner=owner)
-        for change, one in zip(changes, made, strict=True):
+            created = organisations_create(actor=self.actor, wanted=slugs_and_names, owner=owner)
+        for change, organisation in zip(changes, created, strict=True):
             state = change.after["state"]
             self.organisations[change.place] = (
-                organisation_update(actor=self.actor, organisation=one, expected=None, state=state)
-                if state != one.state
-                else one
+                organisation_update(actor=self.actor, organisation=organisation, expected=None, state=state)
+                if state != organisation.state
+                else organisation
             )
 
     def _organisation_change(self, change: PlannedChange) -> None:
         """Change an organisation and store the service's result, which later changes must see."""
-        now, expected = self.organisations[change.place], frozenset({change.revision})
+        organisation, expected = self.organisations[change.place], frozenset({change.revision})
         if change.verb == "organisation.update":
-            now = organisation_update(actor=self.actor, organisation=now, expected=expected, **change.after)
+            organisation = organisation_update(
+                actor=self.actor, organisation=organisation, expected=expected, **change.after
+            )
         elif change.verb == "limits.set":
             limits = Limits.model_validate(change.after)
-            now = limits_put(actor=self.actor, organisation=now, limits=limits, expected=expected)
+            organisation = limits_put(actor=self.actor, organisation=organisation, limits=limits, expected=expected)
         else:
             bounds = Bounds.model_validate(change.after)
-            now = bounds_put(actor=self.actor, organisation=now, bounds=bounds, expected=expected)
-        self.organisations[change.place] = now
+            organisation = bounds_put(actor=self.actor, organisation=organisation, bounds=bounds, expected=expected)
+        self.organisations[change.place] = organisation
 
     def _namespaces_create(self) -> None:
-        wanted = [
+        new_namespaces = [
             NewNamespace(
                 self.organisations[change.slugs[0]],
                 change.slugs[1],
@@ -216,9 +223,9 @@ class _Execution:
             )
             for change in self._of("namespace.create")
         ]
-        if wanted:
+        if new_namespaces:
             with _named("organisations"):
-                namespaces_add(actor=self.actor, wanted=wanted)
+                namespaces_add(actor=self.actor, wanted=new_namespaces)
 
     def _namespace_update(self, change: PlannedChange) -> None:
         """Update a namespace. The caller cannot know the revision of a new organisation's default namespace."""
@@ -232,7 +239,7 @@ class _Execution:
         )
 
     def _publish(self) -> None:
-        wanted = [
+        requests = [
             Wanted(
                 place=self._place(change),
                 policy=Policy.model_validate(change.after),
@@ -242,8 +249,8 @@ class _Execution:
             )
             for change in self._of("policy.publish")
         ]
-        if wanted:
-            policies_publish(actor=self.actor, wanted=wanted)
+        if requests:
+            policies_publish(actor=self.actor, wanted=requests)
 
     def _place(self, change: PlannedChange) -> Place:
         organisation, namespace = change.slugs
@@ -258,5 +265,7 @@ def _named(where: str) -> Iterator[None]:
     try:
         yield
     except (InvalidFields, Conflict, OutOfBounds) as error:
-        kind = next(one for one in (InvalidFields, Conflict, OutOfBounds) if isinstance(error, one))
-        raise kind(FieldProblem(f"{where}.{one.field}", one.message) for one in error.problems) from None
+        kind = next(
+            error_type for error_type in (InvalidFields, Conflict, OutOfBounds) if isinstance(error, error_type)
+        )
+        raise kind(FieldProblem(f"{where}.{problem.field}", problem.message) for problem in error.problems) from None

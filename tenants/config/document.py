@@ -45,8 +45,10 @@ def _empty_for_null(value: Any) -> Any:
 def _counted(value: Any) -> Any:
     """Check the size first: a small request could otherwise cause much work."""
     if isinstance(value, dict):
-        inside = [one.get("namespaces") for one in value.values() if isinstance(one, dict)]
-        parts = len(value) + sum(len(one) for one in inside if isinstance(one, dict))
+        namespace_maps = [
+            organisation.get("namespaces") for organisation in value.values() if isinstance(organisation, dict)
+        ]
+        parts = len(value) + sum(len(namespaces) for namespaces in namespace_maps if isinstance(namespaces, dict))
         if parts > MOST_PARTS:
             raise ValueError(f"{parts} organisations and namespaces, {MOST_PARTS} is the most in one document")
     return value

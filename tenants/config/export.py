@@ -24,50 +24,55 @@ def config_export(*, actor: Actor, slug: str | None = None, owner: str | None = 
     document: dict[str, Any] = {"version": VERSION}
     if owner is not None:
         organisations = (
-            _owned(one, label_of(actor, one.slug, owner), is_operator=actor.is_operator)
-            for one in state.organisations.values()
+            _owned(organisation, label_of(actor, organisation.slug, owner), is_operator=actor.is_operator)
+            for organisation in state.organisations.values()
         )
-        return {**document, "owner": owner, "organisations": {slug: one for slug, one in organisations if one}}
+        return {
+            **document,
+            "owner": owner,
+            "organisations": {slug: exported for slug, exported in organisations if exported},
+        }
     if actor.is_operator and slug is None and state.policy_revision:
         document["policy"] = state.policy
     document["organisations"] = {
-        one.slug: _organisation(one, is_operator=actor.is_operator) for one in state.organisations.values()
+        organisation.slug: _organisation(organisation, is_operator=actor.is_operator)
+        for organisation in state.organisations.values()
     }
     return document
 
 
-def _owned(one: OrganisationState, label: str, *, is_operator: bool) -> tuple[str, dict[str, Any]]:
+def _owned(organisation: OrganisationState, label: str, *, is_operator: bool) -> tuple[str, dict[str, Any]]:
     """Return its slug and the objects with this label.
 
     For an organisation with another owner these are only namespaces.
     """
-    namespaces = {slug: inner for slug, inner in one.namespaces.items() if inner.owner == label}
-    found = _organisation(replace(one, namespaces=namespaces), is_operator=is_operator)
-    if one.owner == label:
-        return one.slug, found
-    return one.slug, {"namespaces": found["namespaces"]} if namespaces else {}
+    namespaces = {slug: inner for slug, inner in organisation.namespaces.items() if inner.owner == label}
+    document = _organisation(replace(organisation, namespaces=namespaces), is_operator=is_operator)
+    if organisation.owner == label:
+        return organisation.slug, document
+    return organisation.slug, {"namespaces": document["namespaces"]} if namespaces else {}
 
 
-def _organisation(one: OrganisationState, *, is_operator: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": one.name}
-    if is_operator and one.state != "active":
-        found["state"] = one.state
-    if one.policy_revision:
-        found["policy"] = one.policy
-    if is_operator and one.bounds_revision:
-        found["bounds"] = one.bounds
-    if is_operator and one.limits_revision:
-        found["limits"] = one.limits
-    namespaces = one.namespaces.values()
-    return {**found, "namespaces": {inner.slug: _namespace(inner, is_operator=is_operator) for inner in namespaces}}
+def _organisation(organisation: OrganisationState, *, is_operator: bool) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": organisation.name}
+    if is_operator and organisation.state != "active":
+        document["state"] = organisation.state
+    if organisation.policy_revision:
+        document["policy"] = organisation.policy
+    if is_operator and organisation.bounds_revision:
+        document["bounds"] = organisation.bounds
+    if is_operator and organisation.limits_revision:
+        document["limits"] = organisation.limits
+    namespaces = organisation.namespaces.values()
+    return {**document, "namespaces": {inner.slug: _namespace(inner, is_operator=is_operator) for inner in namespaces}}
 
 
-def _namespace(one: NamespaceState, *, is_operator: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if one.name:
-        found["name"] = one.name
-    if is_operator and one.group != DEFAULT:
-        found["group"] = one.group
-    if one.policy_revision:
-        found["policy"] = one.policy
-    return found
+def _namespace(namespace: NamespaceState, *, is_operator: bool) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    if namespace.name:
+        document["name"] = namespace.name
+    if is_operator and namespace.group != DEFAULT:
+        document["group"] = namespace.group
+    if namespace.policy_revision:
+        document["policy"] = namespace.policy
+    return document

@@ -55,8 +55,8 @@ class Overlay:
         policy = None if document.policy is None else document.policy.said()
         organisations = dict(self.before.organisations)
         for slug, config in (document.organisations or {}).items():
-            if (now := self._found(slug)) is not None:
-                organisations[slug] = self._organisation(now, config)
+            if (current := self._found(slug)) is not None:
+                organisations[slug] = self._organisation(current, config)
         return replace(
             self.before,
             policy=self._operators_only("policy", self.before.policy, policy),
@@ -68,89 +68,93 @@ class Overlay:
 
         For actors who cannot create one, a foreign and a missing organisation look the same.
         """
-        now = self.before.organisations.get(slug)
-        if now is None and self.actor.is_operator:
+        current = self.before.organisations.get(slug)
+        if current is None and self.actor.is_operator:
             return OrganisationState(slug, name=slug)
-        if now is None:
+        if current is None:
             self._problem(Blame.INVALID, f"organisations.{slug}", "there is no such organisation")
-        return now
+        return current
 
-    def _organisation(self, now: OrganisationState, config: OrganisationConfig) -> OrganisationState:
-        where, label = f"organisations.{now.slug}", label_of(self.actor, now.slug, self.owner)
-        is_new = now.id is None
+    def _organisation(self, current: OrganisationState, config: OrganisationConfig) -> OrganisationState:
+        where, label = f"organisations.{current.slug}", label_of(self.actor, current.slug, self.owner)
+        is_new = current.id is None
         claim = label if claims_organisation(self.actor, config, is_new=is_new) else ""
         bounds = None if config.bounds is None else config.bounds.model_dump(exclude_none=True)
         limits = None if config.limits is None else config.limits.model_dump(exclude_unset=True)
         return replace(
-            now,
-            name=self._name(f"{where}.name", now.name, config.name),
-            state=self._operators_only(f"{where}.state", now.state, config.state),
-            policy=now.policy if config.policy is None else config.policy.said(),
-            bounds=self._operators_only(f"{where}.bounds", now.bounds, bounds),
-            limits=self._operators_only(f"{where}.limits", now.limits, limits),
-            owner=self._owner(where, now.owner, claim, may_adopt=is_new),
-            namespaces=self._namespaces(f"{where}.namespaces", now.namespaces, config.namespaces, label),
+            current,
+            name=self._name(f"{where}.name", current.name, config.name),
+            state=self._operators_only(f"{where}.state", current.state, config.state),
+            policy=current.policy if config.policy is None else config.policy.said(),
+            bounds=self._operators_only(f"{where}.bounds", current.bounds, bounds),
+            limits=self._operators_only(f"{where}.limits", current.limits, limits),
+            owner=self._owner(where, current.owner, claim, may_adopt=is_new),
+            namespaces=self._namespaces(f"{where}.namespaces", current.namespaces, config.namespaces, label),
         )
 
     def _namespaces(
-        self, where: str, now: Mapping[str, NamespaceState], wanted: Mapping[str, NamespaceConfig] | None, label: str
+        self,
+        where: str,
+        current: Mapping[str, NamespaceState],
+        desired: Mapping[str, NamespaceConfig] | None,
+        label: str,
     ) -> Mapping[str, NamespaceState]:
-        if wanted is None:
-            return now
+        if desired is None:
+            return current
         changed = {
-            slug: self._namespace(f"{where}.{slug}", now.get(slug, NamespaceState(slug)), config, label)
-            for slug, config in wanted.items()
+            slug: self._namespace(f"{where}.{slug}", current.get(slug, NamespaceState(slug)), config, label)
+            for slug, config in desired.items()
         }
-        return dict(sorted({**now, **changed}.items()))
+        return dict(sorted({**current, **changed}.items()))
 
-    def _namespace(self, where: str, now: NamespaceState, config: NamespaceConfig, label: str) -> NamespaceState:
-        claim = label if claims_namespace(now.slug, config) else ""
-        group = self._operators_only(f"{where}.group", now.group, config.group)
-        if group != now.group and group not in self.before.groups:
+    def _namespace(self, where: str, current: NamespaceState, config: NamespaceConfig, label: str) -> NamespaceState:
+        claim = label if claims_namespace(current.slug, config) else ""
+        group = self._operators_only(f"{where}.group", current.group, config.group)
+        if group != current.group and group not in self.before.groups:
             self._problem(Blame.INVALID, f"{where}.group", f"there is no agent group {group}")
         return replace(
-            now,
-            name=self._name(f"{where}.name", now.name, config.name, may_be_empty=True),
+            current,
+            name=self._name(f"{where}.name", current.name, config.name, may_be_empty=True),
             group=group,
-            policy=now.policy if config.policy is None else config.policy.said(),
-            owner=self._owner(where, now.owner, claim, may_adopt=now.id is None or now.slug == DEFAULT),
+            policy=current.policy if config.policy is None else config.policy.said(),
+            owner=self._owner(where, current.owner, claim, may_adopt=current.id is None or current.slug == DEFAULT),
         )
 
-    def _owner(self, where: str, now: str, claim: str, *, may_adopt: bool) -> str:
+    def _owner(self, where: str, current_owner: str, claim: str, *, may_adopt: bool) -> str:
         """Return the label after a claim. A takeover needs consent.
 
         Otherwise two files would revert each other's changes, and --prune deletes what the file owns. `may_adopt`: an
         object without an owner needs no consent, because the file creates it or --prune never deletes it.
         """
-        if not claim or now == claim:
-            return now
-        if self.options.take_ownership or (may_adopt and not now):
+        if not claim or current_owner == claim:
+            return current_owner
+        if self.options.take_ownership or (may_adopt and not current_owner):
             return claim
-        self._problem(Blame.CONFLICT, where, refusal(now, claim))
-        return now
+        self._problem(Blame.CONFLICT, where, refusal(current_owner, claim))
+        return current_owner
 
-    def _operators_only(self, where: str, now: Value, wanted: Any) -> Value:
+    def _operators_only(self, where: str, current: Value, desired: Any) -> Value:
         """Return the new value if the actor may set it.
 
         Anyone may repeat the current value, so one file can serve both.
         """
-        if wanted is None or wanted == now:
-            return now
+        if desired is None or desired == current:
+            return current
         if not self.actor.is_operator:
             self._problem(Blame.FORBIDDEN, where, "only operators of this fleet may change this")
-            return now
-        kept: Value = wanted
-        return kept
+            return current
+        new_value: Value = desired
+        return new_value
 
-    def _name(self, where: str, now: str, wanted: str | None, *, may_be_empty: bool = False) -> str:
+    def _name(self, where: str, current: str, desired: str | None, *, may_be_empty: bool = False) -> str:
         try:
-            return now if wanted is None else name_check(wanted, where, may_be_empty=may_be_empty)
+            return current if desired is None else name_check(desired, where, may_be_empty=may_be_empty)
         except InvalidFields as error:
             self._blame(Blame.INVALID, error.problems)
-            return now
+            return current
 
     def _blame(self, blame: Blame, problems: Iterable[FieldProblem]) -> None:
-        self.problems += [Problem(blame, one.field, one.message) for one in problems]
+        self.problems += [Problem(blame, problem.field, problem.message) for problem in problems]
 
     def _problem(self, blame: Blame, where: str, message: str) -> None:
         self.problems.append(Problem(blame, where, message))

@@ -51,15 +51,15 @@ def label_of(actor: Actor, organisation: str, owner: str | None) -> str:
     return f"{organisation}/{owner}"
 
 
-def refusal(now: str, label: str) -> str:
+def refusal(current_owner: str, label: str) -> str:
     """Return why a file may not own an existing object without --take-ownership."""
-    if not now:
+    if not current_owner:
         return (
             f"exists, and no file owns it: --take-ownership (`take_ownership`) lets {label} take it over; --prune then "
             "deletes it when the file no longer names it"
         )
-    kind = " (operators)" if "/" in label and "/" not in now else ""
-    return f"belongs to {now}{kind}, not to {label}: --take-ownership (`take_ownership`) takes it over"
+    kind = " (operators)" if "/" in label and "/" not in current_owner else ""
+    return f"belongs to {current_owner}{kind}, not to {label}: --take-ownership (`take_ownership`) takes it over"
 
 
 def claims_organisation(actor: Actor, config: OrganisationConfig, *, is_new: bool) -> bool:
@@ -84,41 +84,46 @@ class Pruning:
     document: ConfigDocument
 
     def problems(self, before: Mapping[str, OrganisationState]) -> Iterator[FieldProblem]:
-        named = self.document.organisations or {}
+        named_organisations = self.document.organisations or {}
         for slug in sorted(self.options.prune_organisations):
-            known = before.get(slug)
-            if slug not in named and (known is None or not self._is_deletable(known)):
+            pruned = before.get(slug)
+            if slug not in named_organisations and (pruned is None or not self._is_deletable(pruned)):
                 yield FieldProblem(f"organisations.{slug}", "--org (`prune_organisations`) names it, the file does not")
         for organisation in before.values():
-            if self._deletes(organisation) and (others := self._others_in(organisation)):
-                names = ", ".join(others[:NAMED_AT_MOST]) + (" …" if len(others) > NAMED_AT_MOST else "")
+            if self._deletes(organisation) and (other_namespaces := self._others_in(organisation)):
+                names = ", ".join(other_namespaces[:NAMED_AT_MOST]) + (
+                    " …" if len(other_namespaces) > NAMED_AT_MOST else ""
+                )
                 message = (
-                    f"cannot be deleted: {len(others)} of its namespaces do not belong to {self.document.owner} "
-                    f"({names}); delete them first, or name the organisation in the file"
+                    f"cannot be deleted: {len(other_namespaces)} of its namespaces do not belong to "
+                    f"{self.document.owner} ({names}); delete them first, or name the organisation in the file"
                 )
                 yield FieldProblem(f"organisations.{organisation.slug}", message)
 
     def after(self, organisations: Mapping[str, OrganisationState]) -> dict[str, OrganisationState]:
-        kept = (one for one in organisations.values() if not self._deletes(one))
-        return {one.slug: replace(one, namespaces=self._namespaces(one)) for one in kept}
+        remaining = (organisation for organisation in organisations.values() if not self._deletes(organisation))
+        return {
+            organisation.slug: replace(organisation, namespaces=self._namespaces(organisation))
+            for organisation in remaining
+        }
 
     def _namespaces(self, organisation: OrganisationState) -> Mapping[str, NamespaceState]:
-        named = self._named_in(organisation.slug)
-        if named is None or not self._covers(organisation.slug):
+        named_namespaces = self._named_in(organisation.slug)
+        if named_namespaces is None or not self._covers(organisation.slug):
             return organisation.namespaces
         label = label_of(self.actor, organisation.slug, self.document.owner)
         return {
-            slug: one
-            for slug, one in organisation.namespaces.items()
-            if slug == DEFAULT or slug in named or one.owner != label
+            slug: namespace
+            for slug, namespace in organisation.namespaces.items()
+            if slug == DEFAULT or slug in named_namespaces or namespace.owner != label
         }
 
     def _named_in(self, slug: str) -> frozenset[str] | None:
         """Return the namespaces that the document names, or None if it does not manage the list."""
-        named = self.document.organisations or {}
-        if slug not in named:
+        named_organisations = self.document.organisations or {}
+        if slug not in named_organisations:
             return frozenset() if self.document.owner else None
-        namespaces = named[slug].namespaces
+        namespaces = named_organisations[slug].namespaces
         return None if namespaces is None else frozenset(namespaces)
 
     def _covers(self, slug: str) -> bool:
@@ -139,7 +144,7 @@ class Pruning:
         `default` is created and deleted with the organisation.
         """
         return [
-            one.slug
-            for one in organisation.namespaces.values()
-            if one.owner != self.document.owner and not (one.slug == DEFAULT and not one.owner)
+            namespace.slug
+            for namespace in organisation.namespaces.values()
+            if namespace.owner != self.document.owner and not (namespace.slug == DEFAULT and not namespace.owner)
         ]

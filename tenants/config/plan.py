@@ -78,21 +78,29 @@ class Plan:
     def hash(self) -> str:
         """A hash that is equal for the same changes to the same revisions."""
         rows = [
-            [one.verb, one.place, one.revision, one.before, one.after, list(one.inherited), one.contents]
-            for one in self.changes
+            [
+                change.verb,
+                change.place,
+                change.revision,
+                change.before,
+                change.after,
+                list(change.inherited),
+                change.contents,
+            ]
+            for change in self.changes
         ]
         return hashlib.sha256(b"luminet plan 2\0" + canonical_json(rows)).hexdigest()
 
     @property
     def deletes(self) -> int:
         """Number of deleted organisations and namespaces, including those inside deleted organisations."""
-        return sum(one.deletes for one in self.changes)
+        return sum(change.deletes for change in self.changes)
 
 
 def summary(changes: Iterable[PlannedChange]) -> Counter[str]:
     """Return how many objects are created, changed and deleted."""
     return Counter(
-        {"create": "create", "delete": "delete"}.get(one.verb.partition(".")[2], "change") for one in changes
+        {"create": "create", "delete": "delete"}.get(change.verb.partition(".")[2], "change") for change in changes
     )
 
 
@@ -109,8 +117,8 @@ def config_plan(
         return Plan((), tuple([*room, *overlay.problems][:PROBLEMS_AT_MOST]))
     changes = tuple(_shortened(changes_planned(before, after)))
     drafted = _drafted(before, after)
-    found = chain(overlay.problems, policy_problems(actor, before, after, drafted))
-    problems = list(islice(found, PROBLEMS_AT_MOST))
+    all_problems = chain(overlay.problems, policy_problems(actor, before, after, drafted))
+    problems = list(islice(all_problems, PROBLEMS_AT_MOST))
     # A member whose document has problems must not learn how much room others leave.
     if actor.is_operator or not problems:
         problems += share_problems(actor, before, after, drafted)
@@ -119,166 +127,201 @@ def config_plan(
 
 def slugs_concerned(actor: Actor, document: ConfigDocument, options: ApplyOptions) -> list[str] | None:
     """Return the slugs of the organisations to read, or None for all."""
-    named = document.organisations
+    named_organisations = document.organisations
     if actor.is_operator and document.policy is not None:
         return None
-    if options.prune and document.owner is not None and named is not None:
+    if options.prune and document.owner is not None and named_organisations is not None:
         return None
-    return sorted({*(named or ()), *options.prune_organisations})
+    return sorted({*(named_organisations or ()), *options.prune_organisations})
 
 
 def changes_planned(before: State, after: State) -> Iterator[PlannedChange]:
     """Yield the changes from the fleet inwards, organisation by organisation, with deletions last."""
     yield from _policy_change(FLEET_NAME, "policy", (before.policy_revision, before.policy), after.policy)
     for slug, organisation in after.organisations.items():
-        now = before.organisations.get(slug)
-        yield from _organisation_changes(now, organisation)
-        yield from _namespaces_changes(after, now, organisation, inherited=(before.policy_revision,))
-    for slug, now in before.organisations.items():
+        current = before.organisations.get(slug)
+        yield from _organisation_changes(current, organisation)
+        yield from _namespaces_changes(after, current, organisation, inherited=(before.policy_revision,))
+    for slug, current in before.organisations.items():
         if slug in after.organisations:
-            kept = after.organisations[slug].namespaces
-            yield from (_namespace_deletion(now, one) for one in now.namespaces.values() if one.slug not in kept)
+            remaining_namespaces = after.organisations[slug].namespaces
+            yield from (
+                _namespace_deletion(current, namespace)
+                for namespace in current.namespaces.values()
+                if namespace.slug not in remaining_namespaces
+            )
         else:
-            yield _organisation_deletion(now)
+            yield _organisation_deletion(current)
 
 
 def _shortened(changes: Iterable[PlannedChange]) -> Iterator[PlannedChange]:
     """Limit the differences and warnings: a few bytes can revert thousands of policies with hundreds of fields each."""
-    left = DIFFERENCES_AT_MOST
-    for one in changes:
-        kept = min(left, DIFFERENCES_OF_ONE)
-        left -= min(kept, len(one.differences))
+    remaining = DIFFERENCES_AT_MOST
+    for change in changes:
+        limit = min(remaining, DIFFERENCES_OF_ONE)
+        remaining -= min(limit, len(change.differences))
         yield replace(
-            one,
-            differences=one.differences[:kept],
-            more_differences=max(0, len(one.differences) - kept),
-            warnings=one.warnings[:kept],
+            change,
+            differences=change.differences[:limit],
+            more_differences=max(0, len(change.differences) - limit),
+            warnings=change.warnings[:limit],
         )
 
 
-def _organisation_changes(now: OrganisationState | None, wanted: OrganisationState) -> Iterator[PlannedChange]:
-    place, where = wanted.slug, f"organisations.{wanted.slug}"
-    said = _organisation_described(wanted)
-    if now is None:
-        yield PlannedChange("organisation.create", place, where, 0, after=said)
-        now = OrganisationState(wanted.slug, name=wanted.name, state=wanted.state, owner=wanted.owner)
-    was = _organisation_described(now)
-    if was != said:
+def _organisation_changes(current: OrganisationState | None, desired: OrganisationState) -> Iterator[PlannedChange]:
+    level_name, where = desired.slug, f"organisations.{desired.slug}"
+    desired_document = _organisation_described(desired)
+    if current is None:
+        yield PlannedChange("organisation.create", level_name, where, 0, after=desired_document)
+        current = OrganisationState(desired.slug, name=desired.name, state=desired.state, owner=desired.owner)
+    current_document = _organisation_described(current)
+    if current_document != desired_document:
         yield PlannedChange(
-            "organisation.update", place, where, now.revision, was, said, differences=_differences(was, said)
+            "organisation.update",
+            level_name,
+            where,
+            current.revision,
+            current_document,
+            desired_document,
+            differences=_differences(current_document, desired_document),
         )
-    if now.limits != wanted.limits:
-        shown = _differences(limits_of(dict(now.limits)).model_dump(), limits_of(dict(wanted.limits)).model_dump())
-        yield PlannedChange(
-            "limits.set", place, f"{where}.limits", now.limits_revision, now.limits, wanted.limits, differences=shown
+    if current.limits != desired.limits:
+        differences = _differences(
+            limits_of(dict(current.limits)).model_dump(), limits_of(dict(desired.limits)).model_dump()
         )
-    if now.bounds != wanted.bounds:
-        shown = _differences(now.bounds, wanted.bounds)
         yield PlannedChange(
-            "bounds.set", place, f"{where}.bounds", now.bounds_revision, now.bounds, wanted.bounds, differences=shown
+            "limits.set",
+            level_name,
+            f"{where}.limits",
+            current.limits_revision,
+            current.limits,
+            desired.limits,
+            differences=differences,
+        )
+    if current.bounds != desired.bounds:
+        differences = _differences(current.bounds, desired.bounds)
+        yield PlannedChange(
+            "bounds.set",
+            level_name,
+            f"{where}.bounds",
+            current.bounds_revision,
+            current.bounds,
+            desired.bounds,
+            differences=differences,
         )
 
 
 def _namespaces_changes(
-    after: State, now: OrganisationState | None, wanted: OrganisationState, *, inherited: tuple[int, ...]
+    after: State, current: OrganisationState | None, desired: OrganisationState, *, inherited: tuple[int, ...]
 ) -> Iterator[PlannedChange]:
     """Yield changes of the organisation's policy, then of its namespaces with their policies."""
-    is_new = now is None
-    now = now or OrganisationState(wanted.slug)
-    where, fleet = f"organisations.{wanted.slug}", after.policy
+    is_new = current is None
+    current = current or OrganisationState(desired.slug)
+    where, fleet = f"organisations.{desired.slug}", after.policy
     yield from _policy_change(
-        wanted.slug,
+        desired.slug,
         f"{where}.policy",
-        (now.policy_revision, now.policy),
-        wanted.policy,
+        (current.policy_revision, current.policy),
+        desired.policy,
         above=(fleet,),
         inherited=inherited,
         is_new=is_new,
     )
-    for slug, namespace in wanted.namespaces.items():
-        earlier, inside = now.namespaces.get(slug), f"{where}.namespaces.{slug}"
-        yield from _namespace_changes(f"{wanted.slug}/{slug}", inside, earlier, namespace)
+    for slug, namespace in desired.namespaces.items():
+        current_namespace, namespace_path = current.namespaces.get(slug), f"{where}.namespaces.{slug}"
+        yield from _namespace_changes(f"{desired.slug}/{slug}", namespace_path, current_namespace, namespace)
         yield from _policy_change(
-            f"{wanted.slug}/{slug}",
-            f"{inside}.policy",
-            (earlier.policy_revision, earlier.policy) if earlier else (0, {}),
+            f"{desired.slug}/{slug}",
+            f"{namespace_path}.policy",
+            (current_namespace.policy_revision, current_namespace.policy) if current_namespace else (0, {}),
             namespace.policy,
-            above=(fleet, wanted.policy),
-            inherited=(*inherited, now.policy_revision),
+            above=(fleet, desired.policy),
+            inherited=(*inherited, current.policy_revision),
             is_new=namespace.id is None,
         )
 
 
 def _namespace_changes(
-    place: str, where: str, now: NamespaceState | None, wanted: NamespaceState
+    level_name: str, where: str, current: NamespaceState | None, desired: NamespaceState
 ) -> Iterator[PlannedChange]:
-    said = _described(wanted)
-    if now is None:
-        yield PlannedChange("namespace.create", place, where, 0, after=said)
-    elif _described(now) != said:
-        was = _described(now)
+    desired_document = _described(desired)
+    if current is None:
+        yield PlannedChange("namespace.create", level_name, where, 0, after=desired_document)
+    elif _described(current) != desired_document:
+        current_document = _described(current)
         yield PlannedChange(
-            "namespace.update", place, where, now.revision, was, said, differences=_differences(was, said)
+            "namespace.update",
+            level_name,
+            where,
+            current.revision,
+            current_document,
+            desired_document,
+            differences=_differences(current_document, desired_document),
         )
 
 
 def _policy_change(
-    place: str,
+    level_name: str,
     where: str,
-    now: tuple[int, Values],
-    wanted: Values,
+    current: tuple[int, Values],
+    desired: Values,
     *,
     above: tuple[Values, ...] = (),
     inherited: tuple[int, ...] = (),
     is_new: bool = False,
 ) -> Iterator[PlannedChange]:
     """Yield the change of a policy. A new level has no cache yet, so its cache gets no warning."""
-    revision, policy = now
-    if policy == wanted:
+    revision, policy = current
+    if policy == desired:
         return
-    changes = changes_between((*above, policy), (*above, wanted))
-    warnings = warnings_for(() if is_new else changes, effective_values((*above, wanted)))
+    changes = changes_between((*above, policy), (*above, desired))
+    warnings = warnings_for(() if is_new else changes, effective_values((*above, desired)))
     yield PlannedChange(
         "policy.publish",
-        place,
+        level_name,
         where,
         revision,
         policy,
-        wanted,
+        desired,
         inherited,
-        differences=tuple(Difference(one.field, one.before, one.after, one.model) for one in changes),
-        warnings=tuple(one.message for one in warnings),
+        differences=tuple(Difference(change.field, change.before, change.after, change.model) for change in changes),
+        warnings=tuple(warning.message for warning in warnings),
     )
 
 
-def _namespace_deletion(organisation: OrganisationState, now: NamespaceState) -> PlannedChange:
-    where = f"organisations.{organisation.slug}.namespaces.{now.slug}"
+def _namespace_deletion(organisation: OrganisationState, namespace: NamespaceState) -> PlannedChange:
+    where = f"organisations.{organisation.slug}.namespaces.{namespace.slug}"
     return PlannedChange(
         "namespace.delete",
-        f"{organisation.slug}/{now.slug}",
+        f"{organisation.slug}/{namespace.slug}",
         where,
-        now.revision,
-        before=_described(now),
-        contents=_contents([now]),
+        namespace.revision,
+        before=_described(namespace),
+        contents=_contents([namespace]),
         deletes=1,
     )
 
 
-def _organisation_deletion(now: OrganisationState) -> PlannedChange:
+def _organisation_deletion(organisation: OrganisationState) -> PlannedChange:
     return PlannedChange(
         "organisation.delete",
-        now.slug,
-        f"organisations.{now.slug}",
-        now.revision,
-        before={**_organisation_described(now), "namespaces": len(now.namespaces)},
-        contents=_contents(now.namespaces.values(), now.policy_revision, now.bounds_revision, now.limits_revision),
-        deletes=1 + len(now.namespaces),
+        organisation.slug,
+        f"organisations.{organisation.slug}",
+        organisation.revision,
+        before={**_organisation_described(organisation), "namespaces": len(organisation.namespaces)},
+        contents=_contents(
+            organisation.namespaces.values(),
+            organisation.policy_revision,
+            organisation.bounds_revision,
+            organisation.limits_revision,
+        ),
+        deletes=1 + len(organisation.namespaces),
     )
 
 
 def _contents(namespaces: Iterable[NamespaceState], *revisions: int) -> str:
     """Return a hash of what a deletion includes, so that a new namespace or a newer policy is not deleted unseen."""
-    rows = [[one.slug, one.revision, one.policy_revision] for one in namespaces]
+    rows = [[namespace.slug, namespace.revision, namespace.policy_revision] for namespace in namespaces]
     return hashlib.sha256(canonical_json([*revisions, *rows])).hexdigest()
 
 
@@ -297,24 +340,26 @@ def _labelled(values: dict[str, Any], owner: str) -> dict[str, Any]:
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     fields = sorted({*before, *after})
     return tuple(
-        Difference(one, before.get(one), after.get(one)) for one in fields if before.get(one) != after.get(one)
+        Difference(field, before.get(field), after.get(field))
+        for field in fields
+        if before.get(field) != after.get(field)
     )
 
 
 def _drafted(before: State, after: State) -> list[Drafted]:
     """Return every level whose policy would change."""
-    found = []
+    drafted_levels = []
     if before.policy != after.policy:
-        found.append(Drafted("", "", Draft((), before.policy, after.policy, "policy")))
-    for slug, wanted in after.organisations.items():
-        now, where = before.organisations.get(slug) or OrganisationState(slug), f"organisations.{slug}"
-        if now.policy != wanted.policy:
-            draft = Draft((after.policy,), now.policy, wanted.policy, f"{where}.policy")
-            found.append(Drafted(slug, "", draft))
-        for name, namespace in wanted.namespaces.items():
-            was = now.namespaces[name].policy if name in now.namespaces else {}
-            if was != namespace.policy:
-                above = (after.policy, wanted.policy)
-                draft = Draft(above, was, namespace.policy, f"{where}.namespaces.{name}.policy")
-                found.append(Drafted(slug, name, draft))
-    return found
+        drafted_levels.append(Drafted("", "", Draft((), before.policy, after.policy, "policy")))
+    for slug, desired in after.organisations.items():
+        current, where = before.organisations.get(slug) or OrganisationState(slug), f"organisations.{slug}"
+        if current.policy != desired.policy:
+            draft = Draft((after.policy,), current.policy, desired.policy, f"{where}.policy")
+            drafted_levels.append(Drafted(slug, "", draft))
+        for name, namespace in desired.namespaces.items():
+            current_policy = current.namespaces[name].policy if name in current.namespaces else {}
+            if current_policy != namespace.policy:
+                above = (after.policy, desired.policy)
+                draft = Draft(above, current_policy, namespace.policy, f"{where}.namespaces.{name}.policy")
+                drafted_levels.append(Drafted(slug, name, draft))
+    return drafted_levels

@@ -70,34 +70,34 @@ def state_read(actor: Actor, slugs: Collection[str] | None) -> State:
 
 def _organisations(actor: Actor, slugs: Collection[str] | None) -> dict[str, OrganisationState]:
     visible = organisations_visible(actor).select_related("policy_level").order_by("slug")
-    found = list(visible if slugs is None else visible.filter(slug__in=slugs))
-    namespaces = _namespaces([one.pk for one in found])
+    organisations = list(visible if slugs is None else visible.filter(slug__in=slugs))
+    namespaces = _namespaces([organisation.pk for organisation in organisations])
     return {
-        one.slug: OrganisationState(
-            slug=one.slug,
-            id=one.pk,
-            name=one.name,
-            state=one.state,
-            revision=one.revision,
-            bounds=bounds_of(one.bounds, one.bounds_revision).model_dump(exclude_none=True),
-            bounds_revision=one.bounds_revision,
-            limits=one.limits,
-            limits_revision=one.limits_revision,
-            policy_revision=one.policy_level.revision,
-            policy=one.policy_level.policy,
-            owner=one.owner,
-            namespaces=namespaces.get(one.pk, {}),
+        organisation.slug: OrganisationState(
+            slug=organisation.slug,
+            id=organisation.pk,
+            name=organisation.name,
+            state=organisation.state,
+            revision=organisation.revision,
+            bounds=bounds_of(organisation.bounds, organisation.bounds_revision).model_dump(exclude_none=True),
+            bounds_revision=organisation.bounds_revision,
+            limits=organisation.limits,
+            limits_revision=organisation.limits_revision,
+            policy_revision=organisation.policy_level.revision,
+            policy=organisation.policy_level.policy,
+            owner=organisation.owner,
+            namespaces=namespaces.get(organisation.pk, {}),
         )
-        for one in found
+        for organisation in organisations
     }
 
 
 def _namespaces(organisation_ids: Collection[int]) -> dict[int, dict[str, NamespaceState]]:
-    living = Namespace.objects.filter(organisation__in=organisation_ids, deleted_at=None).order_by("slug")
+    existing = Namespace.objects.filter(organisation__in=organisation_ids, deleted_at=None).order_by("slug")
     levels = ("policy_level__revision", "policy_level__policy")
     columns = ("slug", "pk", "name", "group__slug", "revision", *levels, "owner")
-    found: dict[int, dict[str, NamespaceState]] = {}
-    rows: Any = living.values_list("organisation_id", *columns)
-    for organisation_id, slug, *rest in rows.iterator(chunk_size=5000):
-        found.setdefault(organisation_id, {})[slug] = NamespaceState(slug, *rest)
-    return found
+    namespaces: dict[int, dict[str, NamespaceState]] = {}
+    rows: Any = existing.values_list("organisation_id", *columns)
+    for organisation_id, slug, *fields in rows.iterator(chunk_size=5000):
+        namespaces.setdefault(organisation_id, {})[slug] = NamespaceState(slug, *fields)
+    return namespaces

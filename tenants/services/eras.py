@@ -46,21 +46,21 @@ def era_epoch(now: datetime) -> int:
 
 
 def _epochs_raise(now: datetime) -> int:
-    living = _living().select_for_update(no_key=True)
-    chosen = list(living.order_by("pk"))
-    keys_erase(chosen, now=now)
+    existing = _living().select_for_update(no_key=True)
+    namespaces = list(existing.order_by("pk"))
+    keys_erase(namespaces, now=now)
     raised = Greatest(F("epoch") + 1, Value(era_epoch(now)))
-    Namespace.objects.filter(pk__in=[one.pk for one in chosen]).update(epoch=raised)
+    Namespace.objects.filter(pk__in=[namespace.pk for namespace in namespaces]).update(epoch=raised)
     NamespaceKey.objects.bulk_create(
-        (key_new(one, max(one.epoch + 1, era_epoch(now))) for one in chosen), batch_size=BATCH
+        (key_new(namespace, max(namespace.epoch + 1, era_epoch(now))) for namespace in namespaces), batch_size=BATCH
     )
-    return len(chosen)
+    return len(namespaces)
 
 
 def _living() -> "QuerySet[Namespace]":
     """Return the existing namespaces. Deleted ones have no key and are in no snapshot."""
-    living = Namespace.objects.filter(deleted_at=None)
-    return living.exclude(organisation__state=Organisation.State.DELETED)
+    existing = Namespace.objects.filter(deleted_at=None)
+    return existing.exclude(organisation__state=Organisation.State.DELETED)
 
 
 def _ids_skip(table: str, above: int) -> None:
@@ -73,5 +73,5 @@ def _ids_skip(table: str, above: int) -> None:
         cursor.execute("SELECT pg_get_serial_sequence(%s, 'id')", [table])
         sequence = sql.SQL(cursor.fetchone()[0])  # quoted by PostgreSQL
         cursor.execute(sql.SQL("SELECT last_value FROM {}").format(sequence))
-        beyond = max(cursor.fetchone()[0], above) + 1
-        cursor.execute(sql.SQL("ALTER SEQUENCE {} RESTART WITH {}").format(sequence, sql.Literal(beyond)))
+        restart = max(cursor.fetchone()[0], above) + 1
+        cursor.execute(sql.SQL("ALTER SEQUENCE {} RESTART WITH {}").format(sequence, sql.Literal(restart)))

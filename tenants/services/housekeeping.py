@@ -50,18 +50,18 @@ def _newest_first(model: type[Model]) -> "QuerySet[Any, Any]":
 
 def rows_remove(rows: "QuerySet[Any]", *, seconds: float = PART_SECONDS) -> int:
     """Delete rows in batches, each in its own transaction, until the time is used up."""
-    removed, until = 0, time.monotonic() + seconds
+    removed, deadline = 0, time.monotonic() + seconds
     # With an order, PostgreSQL would use another index.
     while ids := list(rows.order_by().values_list("pk", flat=True)[:BATCH]):
         removed += rows.filter(pk__in=ids).delete()[0]
-        if len(ids) < BATCH or time.monotonic() >= until:
+        if len(ids) < BATCH or time.monotonic() >= deadline:
             break
     return removed
 
 
-def _tried(what: str, part: Callable[[], int]) -> int:
+def _tried(name: str, part: Callable[[], int]) -> int:
     try:
         return part()
     except Exception:
-        log.exception("housekeeping left something undone", extra={"what": what})
+        log.exception("housekeeping left something undone", extra={"what": name})
         return 0

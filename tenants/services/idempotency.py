@@ -40,21 +40,21 @@ def once(
     """Return the answer of `perform`, or the stored one. A failure is not stored, because it changed nothing."""
     with audited():
         request, is_new = _taken(actor, key, fingerprint, now)
-        place = answer_place(request.caller, key)
+        row_name = answer_place(request.caller, key)
         if not is_new:
-            return _opened(request.sealed_answer, place)
-        answer, kept = perform()
-        said = json.dumps(asdict(kept)).encode()
-        request.status = kept.status
-        request.sealed_answer = seal(said, place=place) if len(said) <= KEPT_BYTES else None
+            return _opened(request.sealed_answer, row_name)
+        answer, kept_answer = perform()
+        encoded = json.dumps(asdict(kept_answer)).encode()
+        request.status = kept_answer.status
+        request.sealed_answer = seal(encoded, place=row_name) if len(encoded) <= KEPT_BYTES else None
         request.save(update_fields=["status", "sealed_answer"])
     return answer
 
 
-def _opened(sealed: bytes | memoryview | None, place: str) -> KeptAnswer:
+def _opened(sealed: bytes | memoryview | None, row_name: str) -> KeptAnswer:
     if sealed is None:
         raise AnswerNotKept
-    return KeptAnswer(**json.loads(unseal(sealed, place=place)))
+    return KeptAnswer(**json.loads(unseal(sealed, place=row_name)))
 
 
 def asked(*, actor: Actor, key: str, fingerprint: bytes, now: datetime, perform: Callable[[], Answer]) -> Answer:
@@ -73,13 +73,13 @@ def _taken(actor: Actor, key: str, fingerprint: bytes, now: datetime) -> tuple[I
     IdempotentRequest.objects.filter(caller=caller, key=key, created_at__lt=now - ANSWERS_KEPT).delete()
     try:
         with transaction.atomic():  # waits here for a simultaneous request with the same key
-            made = IdempotentRequest.objects.create(caller=caller, key=key, fingerprint=fingerprint, created_at=now)
-            return made, True
+            created = IdempotentRequest.objects.create(caller=caller, key=key, fingerprint=fingerprint, created_at=now)
+            return created, True
     except IntegrityError:
-        found = IdempotentRequest.objects.get(caller=caller, key=key)
-    if not hmac.compare_digest(bytes(found.fingerprint), fingerprint):
+        request = IdempotentRequest.objects.get(caller=caller, key=key)
+    if not hmac.compare_digest(bytes(request.fingerprint), fingerprint):
         raise IdempotencyKeyReused
-    return found, False
+    return request, False
 
 
 def answer_place(caller: str, key: str) -> str:

@@ -26,9 +26,13 @@ def key_create(
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, NewSecret]:
     """Create a key and return it with its secret, which is never shown again."""
-    wanted = sorted({Scope(scope) for scope in scopes})
+    requested_scopes = sorted({Scope(scope) for scope in scopes})
     is_bound = namespaces is not None
-    checks = (lambda: name_check(name), lambda: _scopes_check(wanted, is_bound), lambda: ending_check(expires_at))
+    checks = (
+        lambda: name_check(name),
+        lambda: _scopes_check(requested_scopes, is_bound),
+        lambda: ending_check(expires_at),
+    )
     name, *_ = all_checked(*checks)
     secret = secret_new(KEY_KIND)
     with audited() as journal:
@@ -40,8 +44,8 @@ def key_create(
             name=name,
             prefix=secret.prefix,
             hash=secret.hash,
-            scopes=wanted,
-            namespace_ids=None if namespaces is None else sorted(one.pk for one in namespaces),
+            scopes=requested_scopes,
+            namespace_ids=None if namespaces is None else sorted(namespace.pk for namespace in namespaces),
             expires_at=expires_at,
             created_by=actor.public_name,
         )
@@ -54,7 +58,7 @@ def key_create(
                 "id": str(key.pk),
                 "name": key.name,
                 "scopes": key.scopes,
-                "namespaces": None if namespaces is None else [one.slug for one in namespaces],
+                "namespaces": None if namespaces is None else [namespace.slug for namespace in namespaces],
                 "expires_at": expires_at.isoformat() if expires_at else None,
             },
         )
@@ -74,8 +78,12 @@ def key_revoke(*, actor: Actor, key: ApiKey) -> None:
 def operator_token_create(
     *, actor: Actor, user: User, name: str, scopes: Iterable[str], expires_at: datetime | None = None
 ) -> tuple[OperatorToken, NewSecret]:
-    wanted = sorted({Scope(scope) for scope in scopes})
-    checks = (lambda: name_check(name), lambda: _operator_scopes_check(wanted), lambda: ending_check(expires_at))
+    requested_scopes = sorted({Scope(scope) for scope in scopes})
+    checks = (
+        lambda: name_check(name),
+        lambda: _operator_scopes_check(requested_scopes),
+        lambda: ending_check(expires_at),
+    )
     name, *_ = all_checked(*checks)
     secret = secret_new(OPERATOR_TOKEN_KIND)
     with audited() as journal:
@@ -84,7 +92,7 @@ def operator_token_create(
             name=name,
             prefix=secret.prefix,
             hash=secret.hash,
-            scopes=wanted,
+            scopes=requested_scopes,
             expires_at=expires_at,
             created_by=actor.name,
         )

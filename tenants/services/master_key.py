@@ -20,31 +20,31 @@ def master_key_rotate() -> int:
     """Reseal all values and return how many. If interrupted, run it again."""
     return (
         _reseal(
-            NamespaceKey.objects.filter(retired_at=None), "sealed", lambda one: key_place(one.namespace_id, one.epoch)
+            NamespaceKey.objects.filter(retired_at=None), "sealed", lambda key: key_place(key.namespace_id, key.epoch)
         )
         + _reseal(Pin.objects.all(), "sealed_content", pin_place)
         + _reseal(
             IdempotentRequest.objects.exclude(sealed_answer=None),
             "sealed_answer",
-            lambda one: answer_place(one.caller, one.key),
+            lambda request: answer_place(request.caller, request.key),
         )
         + sum(_reseal(*find()) for find in hooks.sealed)
     )
 
 
-def _reseal(rows: "QuerySet[Any]", field: str, place: Callable[[Any], str]) -> int:
+def _reseal(rows: "QuerySet[Any]", field: str, row_name: Callable[[Any], str]) -> int:
     done = 0
     for ids in _batches(rows):
         with transaction.atomic():
-            found = [
-                one
-                for one in rows.select_for_update().filter(pk__in=ids).order_by("pk")
-                if not is_sealed_anew(getattr(one, field))
+            outdated = [
+                row
+                for row in rows.select_for_update().filter(pk__in=ids).order_by("pk")
+                if not is_sealed_anew(getattr(row, field))
             ]
-            for one in found:
-                setattr(one, field, seal(unseal(getattr(one, field), place=place(one)), place=place(one)))
-            rows.model.objects.bulk_update(found, [field])
-            done += len(found)
+            for row in outdated:
+                setattr(row, field, seal(unseal(getattr(row, field), place=row_name(row)), place=row_name(row)))
+            rows.model.objects.bulk_update(outdated, [field])
+            done += len(outdated)
     return done
 
 

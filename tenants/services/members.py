@@ -70,10 +70,10 @@ def member_invite(*, actor: Actor, organisation: Organisation, email: str, role:
 def member_update(*, actor: Actor, member: Member, role: str) -> Member:
     _role_check(role)
     with audited() as journal:
-        found = _locked(actor, member, leaves_admin=role == Member.Role.ADMIN)
-        before, found.role = found.role, role
+        locked = _locked(actor, member, leaves_admin=role == Member.Role.ADMIN)
+        before, locked.role = locked.role, role
         if before != role:
-            found.save(update_fields=["role"])
+            locked.save(update_fields=["role"])
             journal.record(
                 actor,
                 "member.update",
@@ -82,29 +82,29 @@ def member_update(*, actor: Actor, member: Member, role: str) -> Member:
                 before={"role": before},
                 after={"role": role},
             )
-    return found
+    return locked
 
 
 def member_remove(*, actor: Actor, member: Member) -> None:
     with audited() as journal:
-        found = _locked(actor, member, leaves_admin=False)
-        before = {"email": found.email, "role": found.role}
+        locked = _locked(actor, member, leaves_admin=False)
+        before = {"email": locked.email, "role": locked.role}
         journal.record(actor, "member.remove", _target(member), organisation=member.organisation, before=before)
-        found.delete()
+        locked.delete()
 
 
 def member_link(*, actor: Actor, member: Member) -> NewLink:
     """Return a new link that replaces earlier ones: an invitation or, for a member who has joined, a password reset."""
     with audited() as journal:
         organisation_lock(member.organisation, actor=actor)
-        found = member_lock(member)
-        if found.user is None:
-            link = _link_new(OneTimeLink.Purpose.INVITATION, member=found)
+        locked = member_lock(member)
+        if locked.user is None:
+            link = _link_new(OneTimeLink.Purpose.INVITATION, member=locked)
             journal.record(actor, "member.invite-again", _target(member), organisation=member.organisation)
             return link
         if not actor.is_operator:
             raise NotPermitted("Only operators of this fleet may issue links that reset a password.")
-        return reset_link(actor=actor, user=found.user, organisation=member.organisation)
+        return reset_link(actor=actor, user=locked.user, organisation=member.organisation)
 
 
 def reset_link(*, actor: Actor, user: User, organisation: Organisation | None = None) -> NewLink:
@@ -117,8 +117,8 @@ def reset_link(*, actor: Actor, user: User, organisation: Organisation | None = 
 
 def link_open(purpose: str, secret: str, *, now: datetime) -> OneTimeLink:
     """Return the link if it is valid. Raise LinkSpent."""
-    open_ones = OneTimeLink.objects.filter(purpose=purpose, used_at=None, expires_at__gt=now)
-    link = open_ones.select_related("member__organisation", "user").filter(hash=secret_hash(secret)).first()
+    open_links = OneTimeLink.objects.filter(purpose=purpose, used_at=None, expires_at__gt=now)
+    link = open_links.select_related("member__organisation", "user").filter(hash=secret_hash(secret)).first()
     if link is None or (link.member is not None and link.member.organisation.state == Organisation.State.DELETED):
         raise LinkSpent
     return link
@@ -209,9 +209,9 @@ def _link_new(purpose: str, *, member: Member | None = None, user: User | None =
     now = timezone.now()
     OneTimeLink.objects.filter(purpose=purpose, member=member, user=user, used_at=None).update(used_at=now)
     secret = secrets.token_urlsafe(32)
-    lasts = INVITATION_LASTS if purpose == OneTimeLink.Purpose.INVITATION else RESET_LASTS
+    lifetime = INVITATION_LASTS if purpose == OneTimeLink.Purpose.INVITATION else RESET_LASTS
     link = OneTimeLink.objects.create(
-        purpose=purpose, member=member, user=user, hash=secret_hash(secret), created_at=now, expires_at=now + lasts
+        purpose=purpose, member=member, user=user, hash=secret_hash(secret), created_at=now, expires_at=now + lifetime
     )
     return NewLink(purpose, secret, link.expires_at)
 
@@ -219,14 +219,16 @@ def _link_new(purpose: str, *, member: Member | None = None, user: User | None =
 def _locked(actor: Actor, member: Member, *, leaves_admin: bool) -> Member:
     """Lock the member. Raise Conflict if an organisation's own people would remove its last admin who has joined."""
     organisation_lock(member.organisation, actor=actor)
-    found = member_lock(member)
-    is_admin = found.role == Member.Role.ADMIN and found.has_joined
+    locked = member_lock(member)
+    is_admin = locked.role == Member.Role.ADMIN and locked.has_joined
     if is_admin and not leaves_admin and not actor.is_operator:
-        others = Member.objects.filter(organisation=member.organisation_id, role=Member.Role.ADMIN).exclude(pk=found.pk)
-        if not others.filter(joined_at__isnull=False).exists():
+        other_admins = Member.objects.filter(organisation=member.organisation_id, role=Member.Role.ADMIN).exclude(
+            pk=locked.pk
+        )
+        if not other_admins.filter(joined_at__isnull=False).exists():
             problem = "this is the organisation's last admin; make somebody else one first"
             raise Conflict([FieldProblem("role", problem)])
-    return found
+    return locked
 
 
 def _role_check(role: str) -> None:

@@ -36,7 +36,7 @@ def namespace_create(
 def namespaces_create(
     *, actor: Actor, organisation: Organisation, wanted: Sequence[tuple[str, str, AgentGroup | None]]
 ) -> list[Namespace]:
-    return namespaces_add(actor=actor, wanted=[NewNamespace(organisation, *one) for one in wanted])
+    return namespaces_add(actor=actor, wanted=[NewNamespace(organisation, *fields) for fields in wanted])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,42 +55,51 @@ class NewNamespace:
 
 def namespaces_add(*, actor: Actor, wanted: Sequence[NewNamespace]) -> list[Namespace]:
     """Create namespaces, each with its first key and an empty policy, with a constant number of queries."""
-    checked = [one.checked() for one in wanted]
+    checked = [new_namespace.checked() for new_namespace in wanted]
     with audited() as journal:
-        held = levels_hold((one.organisation for one in checked), actor=actor)
-        _room_check([organisation for organisation, _ in held.values()], checked)
-        fallback = default_group() if any(one.group is None for one in checked) else None
-        made = [
+        levels_by_organisation = levels_hold((new_namespace.organisation for new_namespace in checked), actor=actor)
+        _room_check([organisation for organisation, _ in levels_by_organisation.values()], checked)
+        fallback = default_group() if any(new_namespace.group is None for new_namespace in checked) else None
+        created = [
             Namespace(
-                organisation=one.organisation,
-                slug=one.slug,
-                name=one.name,
-                group=one.group or fallback,
-                owner=one.owner,
+                organisation=new_namespace.organisation,
+                slug=new_namespace.slug,
+                name=new_namespace.name,
+                group=new_namespace.group or fallback,
+                owner=new_namespace.owner,
             )
-            for one in checked
+            for new_namespace in checked
         ]
-        groups_keep(namespace.group_id for namespace in made)
+        groups_keep(namespace.group_id for namespace in created)
         try:
             with transaction.atomic():
-                Namespace.objects.bulk_create(made, batch_size=BATCH)
+                Namespace.objects.bulk_create(created, batch_size=BATCH)
         except IntegrityError:
-            raise Taken("slug", _first_taken(made), "namespace of this organisation") from None
-        NamespaceKey.objects.bulk_create((key_new(one, one.epoch) for one in made), batch_size=BATCH)
-        PolicyLevel.objects.bulk_create(
-            (PolicyLevel(kind=PolicyLevel.Kind.NAMESPACE, namespace=one) for one in made), batch_size=BATCH
+            raise Taken("slug", _first_taken(created), "namespace of this organisation") from None
+        NamespaceKey.objects.bulk_create(
+            (key_new(namespace, namespace.epoch) for namespace in created), batch_size=BATCH
         )
-        for one in made:
+        PolicyLevel.objects.bulk_create(
+            (PolicyLevel(kind=PolicyLevel.Kind.NAMESPACE, namespace=namespace) for namespace in created),
+            batch_size=BATCH,
+        )
+        for namespace in created:
             journal.record(
                 actor,
                 "namespace.create",
-                target(one.organisation, one),
-                organisation=one.organisation,
-                after=described(one),
+                target(namespace.organisation, namespace),
+                organisation=namespace.organisation,
+                after=described(namespace),
             )
-        promising = {pk for pk, (_, above) in held.items() if is_promised_something([level.policy for level in above])}
-        groups_check({one.group_id for one in made if one.organisation_id in promising}, actor=actor)
-    return made
+        promising = {
+            pk
+            for pk, (_, above) in levels_by_organisation.items()
+            if is_promised_something([level.policy for level in above])
+        }
+        groups_check(
+            {namespace.group_id for namespace in created if namespace.organisation_id in promising}, actor=actor
+        )
+    return created
 
 
 def namespace_update(
@@ -105,28 +114,28 @@ def namespace_update(
     organisation = namespace.organisation
     with audited() as journal:
         levels_hold([organisation], actor=actor)
-        found = namespace_lock(namespace)
-        revision_check(found.revision, expected)
-        before = described(found)
-        found.name = found.name if name is None else name_check(name, may_be_empty=True)
-        found.group = group or found.group
-        found.owner = found.owner if owner is None else owner
-        if described(found) == before:
-            return found
-        groups_keep([found.group_id])
-        found.revision += 1
-        found.save(update_fields=["name", "group", "owner", "revision"])
+        locked = namespace_lock(namespace)
+        revision_check(locked.revision, expected)
+        before = described(locked)
+        locked.name = locked.name if name is None else name_check(name, may_be_empty=True)
+        locked.group = group or locked.group
+        locked.owner = locked.owner if owner is None else owner
+        if described(locked) == before:
+            return locked
+        groups_keep([locked.group_id])
+        locked.revision += 1
+        locked.save(update_fields=["name", "group", "owner", "revision"])
         journal.record(
             actor,
             "namespace.update",
-            target(organisation, found),
+            target(organisation, locked),
             organisation=organisation,
             before=before,
-            after=described(found),
+            after=described(locked),
         )
-        if described(found)["group"] != before["group"]:
-            groups_check({found.group_id}, actor=actor)
-    return found
+        if described(locked)["group"] != before["group"]:
+            groups_check({locked.group_id}, actor=actor)
+    return locked
 
 
 def namespace_delete(*, actor: Actor, namespace: Namespace, expected: Expected) -> Operation:
@@ -135,9 +144,9 @@ def namespace_delete(*, actor: Actor, namespace: Namespace, expected: Expected) 
         raise Conflict([FieldProblem("namespace", "every organisation keeps its namespace default; purge it instead")])
     with audited() as journal:
         organisation_lock(namespace.organisation, actor=actor)
-        found = namespace_lock(namespace)
-        revision_check(found.revision, expected)
-        return _retire(journal, actor, namespace.organisation, found, now=timezone.now())
+        locked = namespace_lock(namespace)
+        revision_check(locked.revision, expected)
+        return _retire(journal, actor, namespace.organisation, locked, now=timezone.now())
 
 
 def _retire(
@@ -165,26 +174,32 @@ def default_group() -> AgentGroup:
 
 
 def described(namespace: Namespace) -> dict[str, object]:
-    found: dict[str, object] = {"slug": namespace.slug, "name": namespace.name, "group": namespace.group.slug}
-    return {**found, "owner": namespace.owner} if namespace.owner else found
+    document: dict[str, object] = {"slug": namespace.slug, "name": namespace.name, "group": namespace.group.slug}
+    return {**document, "owner": namespace.owner} if namespace.owner else document
 
 
 def target(organisation: Organisation, namespace: Namespace) -> str:
     return f"{organisation.slug}/{namespace.slug}"
 
 
-def _room_check(organisations: Sequence[Organisation], wanted: Sequence[NewNamespace]) -> None:
-    more = Counter(one.organisation.pk for one in wanted)
-    living = Namespace.objects.filter(organisation__in=organisations, deleted_at=None)
-    there = dict(living.values_list("organisation").annotate(Count("pk")))
-    for one in organisations:
-        limit = limits_of(one.limits).max_namespaces
-        if there.get(one.pk, 0) + more[one.pk] > limit:
+def _room_check(organisations: Sequence[Organisation], new_namespaces: Sequence[NewNamespace]) -> None:
+    added = Counter(new_namespace.organisation.pk for new_namespace in new_namespaces)
+    namespaces = Namespace.objects.filter(organisation__in=organisations, deleted_at=None)
+    counts = dict(namespaces.values_list("organisation").annotate(Count("pk")))
+    for organisation in organisations:
+        limit = limits_of(organisation.limits).max_namespaces
+        if counts.get(organisation.pk, 0) + added[organisation.pk] > limit:
             raise LimitReached("max_namespaces", limit)
 
 
-def _first_taken(wanted: Sequence[Namespace]) -> str:
-    organisations, slugs = {one.organisation_id for one in wanted}, {one.slug for one in wanted}
-    living = Namespace.objects.filter(organisation__in=organisations, deleted_at=None, slug__in=slugs)
-    taken = set(living.values_list("organisation_id", "slug"))
-    return next((one.slug for one in wanted if (one.organisation_id, one.slug) in taken), wanted[0].slug)
+def _first_taken(namespaces: Sequence[Namespace]) -> str:
+    organisations, slugs = (
+        {namespace.organisation_id for namespace in namespaces},
+        {namespace.slug for namespace in namespaces},
+    )
+    existing = Namespace.objects.filter(organisation__in=organisations, deleted_at=None, slug__in=slugs)
+    taken_slugs = set(existing.values_list("organisation_id", "slug"))
+    return next(
+        (namespace.slug for namespace in namespaces if (namespace.organisation_id, namespace.slug) in taken_slugs),
+        namespaces[0].slug,
+    )

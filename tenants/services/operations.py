@@ -27,23 +27,25 @@ def purge(
     now = timezone.now()
     with audited() as journal:
         organisation_lock(organisation, actor=actor)
-        living = Namespace.objects.select_for_update(no_key=True).filter(organisation=organisation, deleted_at=None)
-        chosen = list(living.order_by("pk") if namespace is None else living.filter(pk=namespace.pk))
-        if namespace is not None and not chosen:
+        existing = Namespace.objects.select_for_update(no_key=True).filter(organisation=organisation, deleted_at=None)
+        namespaces = list(existing.order_by("pk") if namespace is None else existing.filter(pk=namespace.pk))
+        if namespace is not None and not namespaces:
             raise NotFound("namespace")
-        keys_erase(chosen, now=now)
-        Namespace.objects.filter(pk__in=[one.pk for one in chosen]).update(epoch=F("epoch") + 1)
-        NamespaceKey.objects.bulk_create((key_new(one, one.epoch + 1) for one in chosen), batch_size=BATCH)
+        keys_erase(namespaces, now=now)
+        Namespace.objects.filter(pk__in=[namespace.pk for namespace in namespaces]).update(epoch=F("epoch") + 1)
+        NamespaceKey.objects.bulk_create(
+            (key_new(namespace, namespace.epoch + 1) for namespace in namespaces), batch_size=BATCH
+        )
         if include_pins:
-            Pin.objects.filter(namespace__in=chosen).delete()
-        groups = {one.group_id for one in chosen}
+            Pin.objects.filter(namespace__in=namespaces).delete()
+        groups = {namespace.group_id for namespace in namespaces}
         operation = purge_begin(actor=actor, organisation=organisation, namespace=namespace, now=now, group_ids=groups)
         journal.record(
             actor,
             "cache.purge",
             operation.scope,
             organisation=organisation,
-            after={"namespaces": [one.slug for one in chosen], "include_pins": include_pins},
+            after={"namespaces": [namespace.slug for namespace in namespaces], "include_pins": include_pins},
         )
     return operation
 

@@ -24,7 +24,7 @@ def account_take_over(*, email: str, password: str, actor: Actor = SYSTEM) -> tu
         user = User.objects.filter(email=email_check(email)).first()
         if user is None:
             raise NotFound("account")
-        left = _memberships_end(actor, user)
+        left_slugs = _memberships_end(actor, user)
         user = user_lock(user)
         if user.is_operator:
             raise EmailTaken(user.email)
@@ -34,14 +34,14 @@ def account_take_over(*, email: str, password: str, actor: Actor = SYSTEM) -> tu
         user.save(update_fields=["is_operator", "is_active"])
         after = {"is_operator": True, "is_active": True}
         journal.record(actor, "operator.take-over", user.email, before=before, after=after)
-    return user, left
+    return user, left_slugs
 
 
 def _memberships_end(actor: Actor, user: User) -> list[str]:
     """End memberships in the order of organisation ids, in which organisations are locked."""
-    left = []
+    left_slugs = []
     for member in memberships_of(user).order_by("organisation_id"):
         with suppress(NotFound):  # removed meanwhile
             member_remove(actor=actor, member=member)
-            left.append(member.organisation.slug)
-    return left
+            left_slugs.append(member.organisation.slug)
+    return left_slugs

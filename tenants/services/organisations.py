@@ -34,21 +34,28 @@ def organisation_create(*, actor: Actor, slug: str, name: str) -> Organisation:
 
 def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]], owner: str = "") -> list[Organisation]:
     """Create organisations by slug and name, with a constant number of queries, each with its default namespace."""
-    made = [_new(slug, name, owner) for slug, name in wanted]
+    created = [_new(slug, name, owner) for slug, name in wanted]
     with audited() as journal:
         fleet_hold()
         try:
             with transaction.atomic():
-                Organisation.objects.bulk_create(made, batch_size=BATCH)
+                Organisation.objects.bulk_create(created, batch_size=BATCH)
         except IntegrityError:
-            raise Taken("slug", _first_taken([one.slug for one in made]), "organisation") from None
+            raise Taken("slug", _first_taken([organisation.slug for organisation in created]), "organisation") from None
         PolicyLevel.objects.bulk_create(
-            (PolicyLevel(kind=PolicyLevel.Kind.ORGANISATION, organisation=one) for one in made), batch_size=BATCH
+            (PolicyLevel(kind=PolicyLevel.Kind.ORGANISATION, organisation=organisation) for organisation in created),
+            batch_size=BATCH,
         )
-        for one in made:
-            journal.record(actor, "organisation.create", one.slug, organisation=one, after=described(one))
-        namespaces_add(actor=actor, wanted=[NewNamespace(one, DEFAULT) for one in made])
-    return made
+        for organisation in created:
+            journal.record(
+                actor,
+                "organisation.create",
+                organisation.slug,
+                organisation=organisation,
+                after=described(organisation),
+            )
+        namespaces_add(actor=actor, wanted=[NewNamespace(organisation, DEFAULT) for organisation in created])
+    return created
 
 
 def _new(slug: str, name: str, owner: str) -> Organisation:
@@ -75,19 +82,19 @@ def organisation_update(
     if state not in (None, Organisation.State.ACTIVE, Organisation.State.SUSPENDED):
         raise InvalidFields([FieldProblem("state", f"{state!r} is neither active nor suspended")])
     with audited() as journal:
-        found = _locked(actor, organisation, expected)
-        before = described(found)
-        found.name = found.name if name is None else name_check(name)
-        found.state = found.state if state is None else state
-        found.owner = found.owner if owner is None else owner
-        if described(found) == before:
-            return found
-        found.revision += 1
-        found.save(update_fields=["name", "state", "owner", "revision"])
+        locked = _locked(actor, organisation, expected)
+        before = described(locked)
+        locked.name = locked.name if name is None else name_check(name)
+        locked.state = locked.state if state is None else state
+        locked.owner = locked.owner if owner is None else owner
+        if described(locked) == before:
+            return locked
+        locked.revision += 1
+        locked.save(update_fields=["name", "state", "owner", "revision"])
         journal.record(
-            actor, "organisation.update", found.slug, organisation=found, before=before, after=described(found)
+            actor, "organisation.update", locked.slug, organisation=locked, before=before, after=described(locked)
         )
-    return found
+    return locked
 
 
 def organisation_delete(*, actor: Actor, organisation: Organisation, expected: Expected) -> Operation:
@@ -97,46 +104,50 @@ def organisation_delete(*, actor: Actor, organisation: Organisation, expected: E
     """
     now = timezone.now()
     with audited() as journal:
-        found = _locked(actor, organisation, expected)
-        before = described(found)
-        found.state, found.deleted_at = Organisation.State.DELETED, now
-        found.revision += 1
-        found.save(update_fields=["state", "deleted_at", "revision"])
-        found.api_keys.filter(revoked_at=None).update(revoked_at=now)
-        Pin.objects.filter(namespace__organisation=found).delete()
-        keys_erase(found.namespaces.all(), now=now)
-        group_ids = set(found.namespaces.filter(deleted_at=None).values_list("group_id", flat=True))
-        operation = purge_begin(actor=actor, organisation=found, namespace=None, now=now, group_ids=group_ids)
-        journal.record(actor, "organisation.delete", found.slug, organisation=found, before=before)
+        locked = _locked(actor, organisation, expected)
+        before = described(locked)
+        locked.state, locked.deleted_at = Organisation.State.DELETED, now
+        locked.revision += 1
+        locked.save(update_fields=["state", "deleted_at", "revision"])
+        locked.api_keys.filter(revoked_at=None).update(revoked_at=now)
+        Pin.objects.filter(namespace__organisation=locked).delete()
+        keys_erase(locked.namespaces.all(), now=now)
+        group_ids = set(locked.namespaces.filter(deleted_at=None).values_list("group_id", flat=True))
+        operation = purge_begin(actor=actor, organisation=locked, namespace=None, now=now, group_ids=group_ids)
+        journal.record(actor, "organisation.delete", locked.slug, organisation=locked, before=before)
     return operation
 
 
 def bounds_put(*, actor: Actor, organisation: Organisation, bounds: Bounds, expected: Expected) -> Organisation:
     with audited() as journal:
-        found = organisation_lock(organisation, actor=actor)
-        revision_check(found.bounds_revision, expected)
-        before, found.bounds = found.bounds, bounds.model_dump(exclude_none=True)
-        found.bounds_revision += 1
-        found.save(update_fields=["bounds", "bounds_revision"])
-        journal.record(actor, "bounds.set", found.slug, organisation=found, before=before or None, after=found.bounds)
-    return found
+        locked = organisation_lock(organisation, actor=actor)
+        revision_check(locked.bounds_revision, expected)
+        before, locked.bounds = locked.bounds, bounds.model_dump(exclude_none=True)
+        locked.bounds_revision += 1
+        locked.save(update_fields=["bounds", "bounds_revision"])
+        journal.record(
+            actor, "bounds.set", locked.slug, organisation=locked, before=before or None, after=locked.bounds
+        )
+    return locked
 
 
 def limits_put(*, actor: Actor, organisation: Organisation, limits: Limits, expected: Expected) -> Organisation:
     with audited() as journal:
-        found = organisation_lock(organisation, actor=actor)
-        revision_check(found.limits_revision, expected)
-        before, found.limits = found.limits, limits.model_dump(exclude_unset=True)
-        found.limits_revision += 1
-        found.save(update_fields=["limits", "limits_revision"])
-        journal.record(actor, "limits.set", found.slug, organisation=found, before=before or None, after=found.limits)
-    return found
+        locked = organisation_lock(organisation, actor=actor)
+        revision_check(locked.limits_revision, expected)
+        before, locked.limits = locked.limits, limits.model_dump(exclude_unset=True)
+        locked.limits_revision += 1
+        locked.save(update_fields=["limits", "limits_revision"])
+        journal.record(
+            actor, "limits.set", locked.slug, organisation=locked, before=before or None, after=locked.limits
+        )
+    return locked
 
 
 def remains_remove() -> int:
     """Remove deleted organisations and namespaces whose purge every agent has proved, and return how many."""
-    organisations = sum(_tried(_organisation_remove, one) for one in _purged_organisations())
-    return organisations + sum(_tried(_namespace_remove, one) for one in _purged_namespaces())
+    organisations = sum(_tried(_organisation_remove, organisation) for organisation in _purged_organisations())
+    return organisations + sum(_tried(_namespace_remove, namespace) for namespace in _purged_namespaces())
 
 
 def _tried(remove: Callable[[Row], int], row: Row) -> int:
@@ -150,14 +161,14 @@ def _tried(remove: Callable[[Row], int], row: Row) -> int:
 
 def _purged_organisations() -> Sequence[Organisation]:
     running = Operation.objects.filter(kind="purge", state=Operation.State.RUNNING, organisation__isnull=False)
-    gone = Organisation.objects.filter(state=Organisation.State.DELETED)
-    return list(gone.exclude(pk__in=running.values("organisation")))
+    deleted = Organisation.objects.filter(state=Organisation.State.DELETED)
+    return list(deleted.exclude(pk__in=running.values("organisation")))
 
 
 def _purged_namespaces() -> Sequence[Namespace]:
     running = Operation.objects.filter(kind="purge", state=Operation.State.RUNNING, namespace__isnull=False)
-    gone = Namespace.objects.filter(deleted_at__isnull=False).select_related("organisation")
-    return list(gone.exclude(pk__in=running.values("namespace")))
+    deleted = Namespace.objects.filter(deleted_at__isnull=False).select_related("organisation")
+    return list(deleted.exclude(pk__in=running.values("namespace")))
 
 
 def _organisation_remove(organisation: Organisation) -> int:
@@ -180,16 +191,16 @@ def _namespace_remove(namespace: Namespace) -> int:
 
 
 def described(organisation: Organisation) -> dict[str, object]:
-    found: dict[str, object] = {"slug": organisation.slug, "name": organisation.name, "state": organisation.state}
-    return {**found, "owner": organisation.owner} if organisation.owner else found
+    document: dict[str, object] = {"slug": organisation.slug, "name": organisation.name, "state": organisation.state}
+    return {**document, "owner": organisation.owner} if organisation.owner else document
 
 
 def _locked(actor: Actor, organisation: Organisation, expected: Expected) -> Organisation:
-    found = organisation_lock(organisation, actor=actor)
-    revision_check(found.revision, expected)
-    return found
+    locked = organisation_lock(organisation, actor=actor)
+    revision_check(locked.revision, expected)
+    return locked
 
 
 def _first_taken(slugs: Sequence[str]) -> str:
-    living = Organisation.objects.exclude(state=Organisation.State.DELETED).filter(slug__in=slugs)
-    return living.values_list("slug", flat=True).first() or slugs[0]
+    existing = Organisation.objects.exclude(state=Organisation.State.DELETED).filter(slug__in=slugs)
+    return existing.values_list("slug", flat=True).first() or slugs[0]

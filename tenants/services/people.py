@@ -89,13 +89,13 @@ def account_open(*, actor: Actor, user: User) -> User:
 
 def _account_switch(actor: Actor, user: User, verb: str, *, is_active: bool) -> User:
     with audited() as journal:
-        found = user_lock(user)
-        if found.is_active != is_active:
-            found.is_active = is_active
-            found.save(update_fields=["is_active"])
+        locked = user_lock(user)
+        if locked.is_active != is_active:
+            locked.is_active = is_active
+            locked.save(update_fields=["is_active"])
             before, after = {"is_active": not is_active}, {"is_active": is_active}
-            journal.record(actor, verb, found.email, before=before, after=after)
-    return found
+            journal.record(actor, verb, locked.email, before=before, after=after)
+    return locked
 
 
 def sign_in(*, email: str, password: str, address: str, device: str = "", now: datetime) -> User:

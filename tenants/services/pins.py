@@ -28,19 +28,19 @@ def pin_create(
     content: Any,
     expires_at: datetime | None = None,
 ) -> Pin:
-    data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-    checks = (lambda: name_check(name), lambda: _size_check(content_kind, data), lambda: ending_check(expires_at))
+    encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    checks = (lambda: name_check(name), lambda: _size_check(content_kind, encoded), lambda: ending_check(expires_at))
     name, *_ = all_checked(*checks)
     pin = Pin(
         namespace=namespace,
         name=name,
         model=model,
         content_kind=content_kind,
-        content_bytes=len(data),
+        content_bytes=len(encoded),
         expires_at=expires_at,
         created_by=actor.public_name,
     )
-    pin.sealed_content = seal(data, place=pin_place(pin))
+    pin.sealed_content = seal(encoded, place=pin_place(pin))
     with audited() as journal:
         _room_check(organisation_lock(namespace.organisation, actor=actor))
         namespace_lock(namespace)
@@ -49,7 +49,7 @@ def pin_create(
                 pin.save()
         except IntegrityError:
             raise Taken("name", pin.name, "pin of this namespace") from None
-        after = {"id": str(pin.pk), "name": pin.name, "model": model, "bytes": len(data)}
+        after = {"id": str(pin.pk), "name": pin.name, "model": model, "bytes": len(encoded)}
         journal.record(actor, "pin.create", _target(pin), organisation=namespace.organisation, after=after)
     return pin
 
@@ -58,8 +58,8 @@ def pin_delete(*, actor: Actor, pin: Pin) -> None:
     with audited() as journal:
         organisation_lock(pin.namespace.organisation, actor=actor)
         before = {"id": str(pin.pk), "name": pin.name, "model": pin.model}
-        gone, _ = Pin.objects.filter(pk=pin.pk).delete()
-        if gone:
+        deleted_count, _ = Pin.objects.filter(pk=pin.pk).delete()
+        if deleted_count:
             journal.record(actor, "pin.delete", _target(pin), organisation=pin.namespace.organisation, before=before)
 
 
@@ -68,9 +68,9 @@ def pin_content(pin: Pin) -> Any:
     return json.loads(unseal(pin.sealed_content, place=pin_place(pin)))
 
 
-def _size_check(field: str, data: bytes) -> None:
-    if len(data) > MAX_CONTENT_BYTES:
-        raise InvalidFields([FieldProblem(field, f"has {len(data)} bytes, {MAX_CONTENT_BYTES} is the most")])
+def _size_check(field: str, encoded: bytes) -> None:
+    if len(encoded) > MAX_CONTENT_BYTES:
+        raise InvalidFields([FieldProblem(field, f"has {len(encoded)} bytes, {MAX_CONTENT_BYTES} is the most")])
 
 
 def _room_check(organisation: Organisation) -> None:

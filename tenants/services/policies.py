@@ -51,72 +51,84 @@ def policy_publish(
 
 def policies_publish(*, actor: Actor, wanted: Sequence[Wanted]) -> list[Published]:
     """Publish the next revision of all these levels or of none, checked as they are after all changes."""
-    notes = [note_check(one.note) for one in wanted]
+    notes = [note_check(request.note) for request in wanted]
     with audited() as journal:
-        locked = levels_lock([one.place for one in wanted], actor=actor)
-        for one, held in zip(wanted, locked, strict=True):
-            revision_check(held.level.revision, one.expected)
-        befores = [held.level.policy for held in locked]
+        locked = levels_lock([request.place for request in wanted], actor=actor)
+        for request, locked_level in zip(wanted, locked, strict=True):
+            revision_check(locked_level.level.revision, request.expected)
+        previous_policies = [locked_level.level.policy for locked_level in locked]
         _write(actor, wanted, locked, notes, now=timezone.now())
         drafts = [
-            Draft(tuple(level.policy for level in held.above), before, held.level.policy, one.where)
-            for one, held, before in zip(wanted, locked, befores, strict=True)
+            Draft(
+                tuple(level.policy for level in locked_level.above),
+                previous_policy,
+                locked_level.level.policy,
+                request.where,
+            )
+            for request, locked_level, previous_policy in zip(wanted, locked, previous_policies, strict=True)
         ]
         _drafts_check(actor, wanted, locked, drafts)
-        promising = [one.place for one, draft in zip(wanted, drafts, strict=True) if promises_more(draft)]
+        promising = [request.place for request, draft in zip(wanted, drafts, strict=True) if promises_more(draft)]
         groups_check(_groups_of(promising), actor=actor)
         _hooks_check(actor, wanted, drafts)
-        for one, draft, held, note in zip(wanted, drafts, locked, notes, strict=True):
-            _record(journal, actor, one, draft, held.level.revision, note)
-        for tell in hooks.levels_published:
-            tell(actor, [held.level for held in locked])
-    return [Published(held.level, (*draft.above, draft.after)) for held, draft in zip(locked, drafts, strict=True)]
+        for request, draft, locked_level, note in zip(wanted, drafts, locked, notes, strict=True):
+            _record(journal, actor, request, draft, locked_level.level.revision, note)
+        for hook in hooks.levels_published:
+            hook(actor, [locked_level.level for locked_level in locked])
+    return [
+        Published(locked_level.level, (*draft.above, draft.after))
+        for locked_level, draft in zip(locked, drafts, strict=True)
+    ]
 
 
 def _write(
-    actor: Actor, wanted: Sequence[Wanted], locked: Sequence[Locked], notes: Sequence[str], *, now: datetime
+    actor: Actor, requests: Sequence[Wanted], locked: Sequence[Locked], notes: Sequence[str], *, now: datetime
 ) -> None:
-    for one, held in zip(wanted, locked, strict=True):
-        held.level.revision, held.level.policy = held.level.revision + 1, one.policy.said()
-    PolicyLevel.objects.bulk_update([held.level for held in locked], ["revision", "policy"], batch_size=BATCH)
+    for request, locked_level in zip(requests, locked, strict=True):
+        locked_level.level.revision, locked_level.level.policy = locked_level.level.revision + 1, request.policy.said()
+    PolicyLevel.objects.bulk_update(
+        [locked_level.level for locked_level in locked], ["revision", "policy"], batch_size=BATCH
+    )
     PolicyRevision.objects.bulk_create(
         (
             PolicyRevision(
-                level=held.level,
-                number=held.level.revision,
-                policy=held.level.policy,
+                level=locked_level.level,
+                number=locked_level.level.revision,
+                policy=locked_level.level.policy,
                 note=note,
                 author=actor.name,
                 author_is_operator=actor.is_operator,
                 at=now,
-                rolled_back_to=one.rolled_back_to,
+                rolled_back_to=request.rolled_back_to,
             )
-            for one, held, note in zip(wanted, locked, notes, strict=True)
+            for request, locked_level, note in zip(requests, locked, notes, strict=True)
         ),
         batch_size=BATCH,
     )
 
 
-def _drafts_check(actor: Actor, wanted: Sequence[Wanted], locked: Sequence[Locked], drafts: Sequence[Draft]) -> None:
+def _drafts_check(actor: Actor, requests: Sequence[Wanted], locked: Sequence[Locked], drafts: Sequence[Draft]) -> None:
     """Raise every problem of every level at once."""
-    below = namespaces_by_place([one.place for one in wanted])
+    below = namespaces_by_place([request.place for request in requests])
     outside, contradictory = list[FieldProblem](), list[FieldProblem]()
-    for one, held, draft in zip(wanted, locked, drafts, strict=True):
-        outside += _out_of_bounds(actor, held.organisation, draft)
-        contradictory += draft_contradictions(draft, below.get(one.place.key, list[Below]()), actor=actor)
+    for request, locked_level, draft in zip(requests, locked, drafts, strict=True):
+        outside += _out_of_bounds(actor, locked_level.organisation, draft)
+        contradictory += draft_contradictions(draft, below.get(request.place.key, list[Below]()), actor=actor)
     if outside:
         raise OutOfBounds([*outside, *contradictory])
     if contradictory:
         raise InvalidFields(contradictory)
 
 
-def _hooks_check(actor: Actor, wanted: Sequence[Wanted], drafts: Sequence[Draft]) -> None:
+def _hooks_check(actor: Actor, requests: Sequence[Wanted], drafts: Sequence[Draft]) -> None:
     """Raise all objections of other apps at once."""
     if not hooks.publish_checks:
         return
-    judged = [hooks.Judged(actor, one.place, draft) for one, draft in zip(wanted, drafts, strict=True)]
+    judged = [hooks.Judged(actor, request.place, draft) for request, draft in zip(requests, drafts, strict=True)]
     if problems := [problem for check in hooks.publish_checks for problem in check(judged)]:
-        raise (InvalidFields if any(isinstance(one, UnenforcedField) for one in problems) else PublishRefused)(problems)
+        raise (InvalidFields if any(isinstance(problem, UnenforcedField) for problem in problems) else PublishRefused)(
+            problems
+        )
 
 
 def _out_of_bounds(actor: Actor, organisation: Organisation | None, draft: Draft) -> list[FieldProblem]:
@@ -125,24 +137,28 @@ def _out_of_bounds(actor: Actor, organisation: Organisation | None, draft: Draft
     return list(draft_out_of_bounds(draft, bounds_of(organisation.bounds, organisation.bounds_revision)))
 
 
-def _groups_of(places: Sequence[Place]) -> set[int]:
+def _groups_of(policy_scopes: Sequence[Place]) -> set[int]:
     """Return the groups whose agents serve namespaces below these places."""
-    if not places:
+    if not policy_scopes:
         return set()
-    namespaces = [place.namespace.pk for place in places if place.namespace is not None]
-    whole = [place.organisation.pk for place in places if place.organisation is not None and place.namespace is None]
-    living = Namespace.objects.filter(deleted_at=None)
-    if FLEET not in places:
-        living = living.filter(Q(pk__in=namespaces) | Q(organisation__in=whole))
-    return set(living.values_list("group_id", flat=True).distinct())
+    namespace_ids = [policy_scope.namespace.pk for policy_scope in policy_scopes if policy_scope.namespace is not None]
+    organisation_ids = [
+        policy_scope.organisation.pk
+        for policy_scope in policy_scopes
+        if policy_scope.organisation is not None and policy_scope.namespace is None
+    ]
+    existing = Namespace.objects.filter(deleted_at=None)
+    if FLEET not in policy_scopes:
+        existing = existing.filter(Q(pk__in=namespace_ids) | Q(organisation__in=organisation_ids))
+    return set(existing.values_list("group_id", flat=True).distinct())
 
 
-def _record(journal: Journal, actor: Actor, one: Wanted, draft: Draft, revision: int, note: str) -> None:
+def _record(journal: Journal, actor: Actor, request: Wanted, draft: Draft, revision: int, note: str) -> None:
     journal.record(
         actor,
-        "policy.publish" if one.rolled_back_to is None else "policy.rollback",
-        one.place.name,
-        organisation=one.place.organisation,
+        "policy.publish" if request.rolled_back_to is None else "policy.rollback",
+        request.place.name,
+        organisation=request.place.organisation,
         before={"revision": revision - 1, "policy": draft.before},
         after={"revision": revision, "policy": draft.after, **({"note": note} if note else {})},
     )
@@ -161,10 +177,10 @@ def policy_rollback(*, actor: Actor, place: Place, to_revision: int, expected: E
     )
 
 
-def revision_policy(place: Place, number: int) -> Policy:
+def revision_policy(policy_scope: Place, number: int) -> Policy:
     if number == 0:
         return Policy()
-    found = PolicyRevision.objects.filter(level=level_of(place), number=number).first()
-    if found is None:
+    revision = PolicyRevision.objects.filter(level=level_of(policy_scope), number=number).first()
+    if revision is None:
         raise InvalidFields([FieldProblem("revision", f"there is no revision {number}")])
-    return Policy.model_validate(found.policy)
+    return Policy.model_validate(revision.policy)

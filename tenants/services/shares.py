@@ -50,13 +50,13 @@ def own_holdings(actor: Actor) -> IsOwn | None:
     """Return which reservations an actor may read exactly, or None for all."""
     if actor.is_operator:
         return None
-    return lambda one: one.organisation_id == actor.organisation_id and actor.may_see(one.namespace_id)
+    return lambda holding: holding.organisation_id == actor.organisation_id and actor.may_see(holding.namespace_id)
 
 
 def group_holdings(group_id: int) -> Iterator[Holding]:
     fleet = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).values_list("policy", flat=True).first() or {}
     below = namespaces_below(FLEET, group_ids={group_id})
-    return holdings(below, lambda one: (fleet, one.organisation_policy, one.namespace_policy))
+    return holdings(below, lambda descendant: (fleet, descendant.organisation_policy, descendant.namespace_policy))
 
 
 def shares_problem(promise: Promise, *, actor: Actor) -> FieldProblem:
@@ -66,14 +66,14 @@ def shares_problem(promise: Promise, *, actor: Actor) -> FieldProblem:
     namespaces.
     """
     is_own = own_holdings(actor)
-    visible = [(held, share) for held, share in promise.holders if is_own is None or is_own(held)]
-    named = listed([f"{held.name} {share:.1%}" for held, share in visible], NAMED_AT_MOST)
-    may_read_model = actor.is_operator or any(promise.model in held.by_model for held, _ in visible)
+    visible = [(holding, share) for holding, share in promise.holders if is_own is None or is_own(holding)]
+    holders = listed([f"{holding.name} {share:.1%}" for holding, share in visible], NAMED_AT_MOST)
+    may_read_model = actor.is_operator or any(promise.model in holding.by_model for holding, _ in visible)
     model = f" for the model {promise.model}" if promise.model and may_read_model else ""
     if actor.is_operator:
         total = f"reservations and pins would add up to {promise.total:.1%} of each pool{model}"
-        return FieldProblem("policy.reserved_share", f"{total}, {PROMISED_AT_MOST:.0%} is the most: {named}")
+        return FieldProblem("policy.reserved_share", f"{total}, {PROMISED_AT_MOST:.0%} is the most: {holders}")
     return FieldProblem(
         "policy.reserved_share",
-        f"there is not that much left to promise{model}; you would hold {named}: ask your operator for more",
+        f"there is not that much left to promise{model}; you would hold {holders}: ask your operator for more",
     )
