@@ -33,14 +33,14 @@ class Finding:
 
 def judge(guards: Guards, changed: Side, unchanged: Side) -> tuple[Finding, ...]:
     """Evaluate every guard that is set. With fewer than `min_requests` on either side, none decides."""
-    found = []
+    findings = []
     if guards.error_ratio is not None:
-        found.append(_errors(guards, guards.error_ratio, changed, unchanged))
+        findings.append(_errors(guards, guards.error_ratio, changed, unchanged))
     if guards.hit_ratio_drop is not None:
-        found.append(_hits(guards, guards.hit_ratio_drop, changed, unchanged))
+        findings.append(_hits(guards, guards.hit_ratio_drop, changed, unchanged))
     if guards.ttft_p95_rise is not None:
-        found.append(_first_tokens(guards, guards.ttft_p95_rise, changed, unchanged))
-    return tuple(found)
+        findings.append(_first_tokens(guards, guards.ttft_p95_rise, changed, unchanged))
+    return tuple(findings)
 
 
 def _errors(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Finding:
