@@ -123,16 +123,18 @@ def conditions(facts: AgentFacts, *, before: Conditions, now: datetime, stale_af
     """
     if facts.is_revoked or facts.last_seen_at is None:
         return {}
-    found = {kind: one for kind in KINDS if (one := _FINDERS[kind](facts, now, stale_after, ours)) is not None}
+    findings = {
+        kind: finding for kind in KINDS if (finding := _FINDERS[kind](facts, now, stale_after, ours)) is not None
+    }
     return {
         kind: {"since": before[kind]["since"] if kind in before else _text(since), "why": why[:WHY_LENGTH]}
-        for kind, (since, why) in found.items()
+        for kind, (since, why) in findings.items()
     }
 
 
-def gravest(found: Conditions) -> str | None:
+def gravest(agent_conditions: Conditions) -> str | None:
     """Return the reason of the gravest condition, to show beside the state."""
-    return next((found[kind]["why"] for kind in KINDS if kind in found), None)
+    return next((agent_conditions[kind]["why"] for kind in KINDS if kind in agent_conditions), None)
 
 
 Found = tuple[datetime, str] | None
@@ -196,7 +198,7 @@ def _capability_lost(facts: AgentFacts, now: datetime, stale_after: float, ours:
     """
     if facts.kind != "engine":
         return None
-    lost = sorted({one.kv_dtype for one in facts.needed if _is_lost(facts, one)})
+    lost = sorted({needed.kv_dtype for needed in facts.needed if _is_lost(facts, needed)})
     return (now, f"a policy needs {', '.join(lost)}, which it cannot do any more") if lost else None
 
 
@@ -213,12 +215,17 @@ def _unproven(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -
 
 
 def _refusing(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
-    recent = sorted((one for one in facts.refused if now - one.last_at < REFUSED_WITHIN), key=lambda one: one.last_at)
+    recent = sorted(
+        (refusal for refusal in facts.refused if now - refusal.last_at < REFUSED_WITHIN),
+        key=lambda refusal: refusal.last_at,
+    )
     if not recent:
         return None
-    told = ", ".join(f"{one.count} {one.reason}" for one in sorted(recent, key=lambda one: one.reason))
-    what = f"; the last: {recent[-1].what}" if recent[-1].what else ""
-    return recent[0].last_at, f"it refused commands: {told}{what}"
+    reasons = ", ".join(
+        f"{refusal.count} {refusal.reason}" for refusal in sorted(recent, key=lambda refusal: refusal.reason)
+    )
+    last_refusal = f"; the last: {recent[-1].what}" if recent[-1].what else ""
+    return recent[0].last_at, f"it refused commands: {reasons}{last_refusal}"
 
 
 def _version_skew(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:

@@ -44,8 +44,8 @@ def agent_view(
     agent: Agent, *, now: datetime, cadence: float, in_force: Mapping[int, Sequence[InForce]]
 ) -> dict[str, Any]:
     """Return the agent as shown. `in_force` has policy fields by group (fields_in_force)."""
-    state, about, beat = state_of(agent, now=now, cadence=cadence), agent.about, agent.heartbeat
-    seen, load = agent.last_seen_at, beat.get("load", {})
+    state, about, heartbeat = state_of(agent, now=now, cadence=cadence), agent.about, agent.heartbeat
+    seen, load = agent.last_seen_at, heartbeat.get("load", {})
     is_serving = agent.kind == "engine" and agent.revoked_at is None
     unenforced = not_enforced(ability_of(about), in_force.get(agent.group_id, ())) if is_serving else []
     return {
@@ -63,7 +63,7 @@ def agent_view(
         "kv_dtypes": about.get("kv_dtypes", []),
         "computed_as": about.get("computed_as", {}),
         "not_enforced": unenforced,
-        "pool": _pool(about, beat),
+        "pool": _pool(about, heartbeat),
         "why": why_of(agent, state=state, unenforced=unenforced),
         "conditions": agent.conditions,
         "group": agent.group.slug,
@@ -81,18 +81,18 @@ def agent_view(
         "heartbeat": agent.heartbeat_sequence,
         "running": load.get("running"),
         "waiting": load.get("waiting"),
-        "spooled": beat.get("spooled"),
+        "spooled": heartbeat.get("spooled"),
         "enrolled_at": agent.enrolled_at,
         "enrolled_by": agent.enrolled_by,
         "revoked_at": agent.revoked_at,
     }
 
 
-def _pool(about: dict[str, Any], beat: dict[str, Any]) -> dict[str, Any]:
-    said, measured = about.get("pool", {}), beat.get("pool", {})
+def _pool(about: dict[str, Any], heartbeat: dict[str, Any]) -> dict[str, Any]:
+    declared, measured = about.get("pool", {}), heartbeat.get("pool", {})
     return {
-        "capacity_bytes": measured.get("capacity_bytes", said.get("capacity_bytes", 0)),
+        "capacity_bytes": measured.get("capacity_bytes", declared.get("capacity_bytes", 0)),
         "used_bytes": measured.get("used_bytes"),
-        "block_tokens": said.get("block_tokens", 0),
-        "block_bytes": said.get("block_bytes", {}),
+        "block_tokens": declared.get("block_tokens", 0),
+        "block_bytes": declared.get("block_bytes", {}),
     }
