@@ -63,5 +63,5 @@ def _advanced(received: Received, spool: str, number: int, lost: int) -> Receive
     if spool == received.spool:
         return Received(spool, number, received.past, lost)
     earlier_spools = ((received.spool, received.number), *received.past) if received.spool else ()
-    past = tuple(past_spool for past_spool in earlier_spools if past_spool[0] != spool)
-    return Received(spool, number, past[:PAST_SPOOLS], lost)
+    past_spools = tuple(past_spool for past_spool in earlier_spools if past_spool[0] != spool)
+    return Received(spool, number, past_spools[:PAST_SPOOLS], lost)

@@ -119,16 +119,16 @@ def logins_restore() -> Restored:
         surplus = sorted(names - {agent.pk for agent in agents})
         for name in surplus:
             login_drop(name)
-        wrong = [agent for agent in agents if agent.pk not in names]
+        agents_to_renew = [agent for agent in agents if agent.pk not in names]
         # Redis takes a fifth of a millisecond to describe one login, and serves no other client meanwhile.
         changed = _wrong(client, _looked_at([agent for agent in agents if agent.pk in names]))
         for agent in changed:  # an agent that signed in with a wrong login must sign in again
             _do(client, "ACL DELUSER", login_name(agent.pk))
-        wrong += changed
-    logins_ensure(wrong)
-    if wrong or surplus:
-        log.info("brought the agents' logins into line", extra={"made": len(wrong), "dropped": len(surplus)})
-    return Restored(len(wrong), len(surplus))
+        agents_to_renew += changed
+    logins_ensure(agents_to_renew)
+    if agents_to_renew or surplus:
+        log.info("brought the agents' logins into line", extra={"made": len(agents_to_renew), "dropped": len(surplus)})
+    return Restored(len(agents_to_renew), len(surplus))
 
 
 def _digest(agent: Agent) -> str:
@@ -183,8 +183,8 @@ def _setuser(client: redis.Redis, name: str, rules: Iterable[str]) -> None:
     _do(client, "ACL SETUSER", name, *rules)
 
 
-def _do(client: redis.Redis, *words: str) -> None:
-    client.execute_command(*words)  # type: ignore[no-untyped-call]
+def _do(client: redis.Redis, *arguments: str) -> None:
+    client.execute_command(*arguments)  # type: ignore[no-untyped-call]
 
 
 def _forget(client: redis.Redis, agent: str) -> None:

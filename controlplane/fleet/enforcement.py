@@ -95,13 +95,13 @@ def together(field: str, grades: Mapping[str, Graded]) -> Together:
 
 
 def _grade_together(field: str, grades: Sequence[Grade]) -> Grade:
-    able = [grade for grade in grades if grade != "refused"]
-    if not able:
+    capable = [grade for grade in grades if grade != "refused"]
+    if not capable:
         return "refused" if grades else "untested"
-    weakest = min(able, key=WEAKEST_FIRST.index)
-    if len(able) == len(grades) or field in ROUTED_FIELDS:
+    weakest = min(capable, key=WEAKEST_FIRST.index)
+    if len(capable) == len(grades) or field in ROUTED_FIELDS:
         return weakest
-    return "untested" if {*able} == {"untested"} else "best_effort"
+    return "untested" if {*capable} == {"untested"} else "best_effort"
 
 
 def ability_of(about: Mapping[str, Any]) -> Ability:

@@ -54,7 +54,7 @@ def conditions_update(*, now: datetime) -> list[str]:
     stale_after = stale_after_seconds(cadence_seconds(len(rows)))
     needed, refused, idle = formats_needed(), _refused(), _idle(rows)
     histories = _histories([row["id"] for row in rows if not _is_settled(row)])
-    judged = [
+    judgements = [
         _judged(
             {**row, **histories.get(row["id"], SETTLED)},
             needed.get(row["group_id"], NONE),
@@ -65,8 +65,8 @@ def conditions_update(*, now: datetime) -> list[str]:
         )
         for row in rows
     ]
-    _write([judgement for judgement in judged if judgement.is_changed])
-    return [judgement.agent for judgement in judged if judgement.is_news]
+    _write([judgement for judgement in judgements if judgement.is_changed])
+    return [judgement.agent for judgement in judgements if judgement.is_news]
 
 
 def _agents() -> "QuerySet[Agent, dict[str, Any]]":
@@ -208,8 +208,8 @@ def _model_formats(models: str | None) -> Mapping[str, Collection[str]]:
 @lru_cache(maxsize=MOST_TEXTS)
 def _formats_once(once: str, formats: str | None, models: str | None) -> Collection[str]:
     """Return the formats that the agent has ever declared, including those it declares now."""
-    of_models = (kv_dtype for model_formats in _model_formats(models).values() for kv_dtype in model_formats)
-    return tuple(sorted({*_read(once), *(_read(formats) or ()), *of_models}))
+    model_kv_dtypes = (kv_dtype for model_formats in _model_formats(models).values() for kv_dtype in model_formats)
+    return tuple(sorted({*_read(once), *(_read(formats) or ()), *model_kv_dtypes}))
 
 
 def _write(changed: Collection[Judged]) -> None:

@@ -88,11 +88,11 @@ def proofs_kept(agents: Collection[str]) -> dict[str, list[Proof]]:
     return proofs_by_agent
 
 
-def proofs_replace(left: Mapping[str, Sequence[Proof]], *, now: datetime) -> None:
-    """Replace all stored proofs of each agent in `left`."""
-    if not left:
+def proofs_replace(proofs_by_agent: Mapping[str, Sequence[Proof]], *, now: datetime) -> None:
+    """Replace all stored proofs of each agent in `proofs_by_agent`."""
+    if not proofs_by_agent:
         return
-    PurgeProof.objects.filter(agent__in=left).delete()
+    PurgeProof.objects.filter(agent__in=proofs_by_agent).delete()
     PurgeProof.objects.bulk_create(
         (
             PurgeProof(
@@ -103,7 +103,7 @@ def proofs_replace(left: Mapping[str, Sequence[Proof]], *, now: datetime) -> Non
                 bytes=proof.bytes,
                 at=now,
             )
-            for agent, proofs in left.items()
+            for agent, proofs in proofs_by_agent.items()
             for proof in proofs
         ),
         batch_size=BATCH,
@@ -214,17 +214,17 @@ def steps_settle(*, now: datetime, agents: Collection[str] | None = None) -> int
     with transaction.atomic():
         generations = {agent.pk: agent.applied_generation for agent in agents_lock(names).only("applied_generation")}
         proofs_by_agent = proofs_kept(names)
-        ended, left = list[Ended](), dict[str, Sequence[Proof]]()
+        ended, remaining_proofs = list[Ended](), dict[str, Sequence[Proof]]()
         steps = _waiting(_proved_already().filter(agent__in=names))
         for agent, agent_steps in groupby(
             sorted(steps, key=lambda step: step.agent_id), key=lambda step: step.agent_id
         ):
             proofs = proofs_by_agent.get(agent, [])
-            done, remaining = steps_proved(map(_step_view, agent_steps), proofs, generation=generations[agent])
-            ended += done
+            completed, remaining = steps_proved(map(_step_view, agent_steps), proofs, generation=generations[agent])
+            ended += completed
             if len(remaining) < len(proofs):
-                left[agent] = remaining
-        proofs_replace(left, now=now)
+                remaining_proofs[agent] = remaining
+        proofs_replace(remaining_proofs, now=now)
         return steps_end(ended, now=now)
 
 

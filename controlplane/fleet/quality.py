@@ -55,8 +55,8 @@ class Results:
         A format computed as another takes that format's verdict, unless it has a result under its own name.
         """
         known = self.verdicts.get(served.key, {})
-        own = "passed" if kv_dtype == BASELINE else known.get(kv_dtype)
-        return own or known.get(served.computed(kv_dtype))
+        own_verdict = "passed" if kv_dtype == BASELINE else known.get(kv_dtype)
+        return own_verdict or known.get(served.computed(kv_dtype))
 
     def may_serve(self, served: Served, kv_dtype: str) -> bool:
         return self.verdict(served, kv_dtype) in LET_THROUGH
@@ -68,8 +68,8 @@ class Results:
     def why_not(self, served: Served, kv_dtype: str) -> str:
         """Return a sentence with the format's result and the formats to use instead."""
         result = self._result(served, kv_dtype)
-        instead = ", ".join(self.allowed(served)) or "nothing"
-        return f"{format_words(kv_dtype, dict(served.computed_as))} {result} on {served.name}; there is {instead}"
+        alternatives = ", ".join(self.allowed(served)) or "nothing"
+        return f"{format_words(kv_dtype, dict(served.computed_as))} {result} on {served.name}; there is {alternatives}"
 
     def why_idle(self, served: Served) -> str:
         """Return why an engine gets no request for a model: none of its formats may carry traffic. Empty if one may."""

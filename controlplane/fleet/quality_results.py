@@ -86,12 +86,14 @@ class Artefact(_Read):
             return "the run was quick: too little text to decide by"
         if not self.is_control_rejected:
             return "the run was blind: its control was not rejected"
-        floor = [
+        floor_measurements = [
             measurement
             for measurement in self.measurements
             if measurement.kv_format in FLOOR and not measurement.scale_set
         ]
-        is_exact = {measurement.kv_format for measurement in floor if measurement.verdict == "passed"} == {*FLOOR}
+        is_exact = {measurement.kv_format for measurement in floor_measurements if measurement.verdict == "passed"} == {
+            *FLOOR
+        }
         return "" if is_exact else f"{' or '.join(FLOOR)} did not pass: something is wrong with all formats alike"
 
     def of(self, kv_dtype: str, scales: ScaleSets) -> Measurement | None:
@@ -188,9 +190,9 @@ def _result(actor: Actor, model: str, artefact: Artefact, kv_dtype: str, measure
 
 
 def _figures(artefact: Artefact, measurement: Measurement) -> dict[str, Any]:
-    plain = measurement.axes.get("plain")
+    plain_figures = measurement.axes.get("plain")
     return {
-        **({} if plain is None else plain.model_dump()),
+        **({} if plain_figures is None else plain_figures.model_dump()),
         "needle": measurement.needle,
         "hit_equals_miss": measurement.hit_equals_miss,
         "token_bytes": measurement.token_bytes,

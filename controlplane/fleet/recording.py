@@ -157,8 +157,8 @@ def _tell() -> None:
 
 
 def _received(agent: Agent) -> Received:
-    past = tuple((spool, number) for spool, number in agent.past_spools)
-    return Received(agent.spool, agent.spool_number, past, agent.lost_reports)
+    past_spools = tuple((spool, number) for spool, number in agent.past_spools)
+    return Received(agent.spool, agent.spool_number, past_spools, agent.lost_reports)
 
 
 def _known(agents: Mapping[str, Agent], batches: Batches) -> dict[str, Known]:

@@ -45,7 +45,7 @@ def agent_view(
 ) -> dict[str, Any]:
     """Return the agent as shown. `in_force` has policy fields by group (fields_in_force)."""
     state, about, heartbeat = state_of(agent, now=now, cadence=cadence), agent.about, agent.heartbeat
-    seen, load = agent.last_seen_at, heartbeat.get("load", {})
+    last_seen_at, load = agent.last_seen_at, heartbeat.get("load", {})
     is_serving = agent.kind == "engine" and agent.revoked_at is None
     unenforced = not_enforced(ability_of(about), in_force.get(agent.group_id, ())) if is_serving else []
     return {
@@ -58,7 +58,7 @@ def agent_view(
         "desired_hash": agent.desired_hash or None,
         "applied_hash": agent.applied_hash or None,
         # May lie a little in the future if another machine wrote the row.
-        "last_seen_seconds": None if seen is None else round(max((now - seen).total_seconds(), 0.0), 1),
+        "last_seen_seconds": None if last_seen_at is None else round(max((now - last_seen_at).total_seconds(), 0.0), 1),
         "models": about.get("models", []),
         "kv_dtypes": about.get("kv_dtypes", []),
         "computed_as": about.get("computed_as", {}),
@@ -75,7 +75,7 @@ def agent_view(
         "desired_at": agent.desired_at,
         "applied_generation": agent.applied_generation,
         "applied_at": agent.applied_at,
-        "last_seen_at": seen,
+        "last_seen_at": last_seen_at,
         "clock_skew_seconds": round(agent.clock_skew_seconds, 3),
         "draining": agent.is_draining,
         "heartbeat": agent.heartbeat_sequence,

@@ -92,8 +92,8 @@ def _advance(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> boo
     try:
         if is_gone(rollout.level):
             return _drop(rollout, now)
-        seen = _seen(rollout, awaited, now)
-        return _do(seen, decide(seen.view, now=now), now)
+        observation = _seen(rollout, awaited, now)
+        return _do(observation, decide(observation.view, now=now), now)
     except Exception:
         log.exception("rollout not advanced", extra={"rollout": str(rollout.pk), "place": rollout.place})
         if not connection.is_usable():
@@ -215,21 +215,21 @@ def _news(row: Mapping[str, Any], scope: str) -> AgentNews:
 # Acting
 
 
-def _do(seen: Seen, decision: Decision, now: datetime) -> bool:
+def _do(observation: Seen, decision: Decision, now: datetime) -> bool:
     if isinstance(decision, Wait):
-        return _keep(seen, decision)
+        return _keep(observation, decision)
     if isinstance(decision, GoBack):
-        return _go_back(seen, decision, now)
+        return _go_back(observation, decision, now)
     with audited() as journal:
-        rollout = rollout_lock(seen.rollout)
-        if not _is_where_it_was(rollout, seen.rollout):
+        rollout = rollout_lock(observation.rollout)
+        if not _is_where_it_was(rollout, observation.rollout):
             return False
-        rollout.evidence = dict(seen.evidence)
+        rollout.evidence = dict(observation.evidence)
         match decision:
             case Bake():
                 _bake(rollout, now)
             case CheckIntegrity():
-                _check_integrity(rollout, seen.view, now)
+                _check_integrity(rollout, observation.view, now)
             case Pause(why, details):
                 rollout.state = State.PAUSED
                 rollout.say(why, details)
@@ -250,16 +250,16 @@ def _is_where_it_was(current: Rollout, previous: Rollout) -> bool:
     return (current.state, current.step, current.baking_since) == (previous.state, previous.step, previous.baking_since)
 
 
-def _keep(seen: Seen, wait: Wait) -> bool:
+def _keep(observation: Seen, wait: Wait) -> bool:
     """Store what was observed. This decides nothing, so it writes no audit record."""
-    rollout = seen.rollout
+    rollout = observation.rollout
     stored = rollout.evidence, rollout.why, rollout.details
     if wait.why:
         rollout.say(wait.why, wait.details)
-    if stored != (seen.evidence, rollout.why, rollout.details):
+    if stored != (observation.evidence, rollout.why, rollout.details):
         unchanged = Rollout.objects.filter(pk=rollout.pk, state=rollout.state, step=rollout.step)
         texts = {"why": rollout.why, "details": rollout.details}
-        unchanged.filter(baking_since=rollout.baking_since).update(evidence=seen.evidence, **texts)
+        unchanged.filter(baking_since=rollout.baking_since).update(evidence=observation.evidence, **texts)
     return False
 
 
@@ -291,24 +291,24 @@ def _last_bake(rollout: Rollout) -> Any:
     return rollout.evidence["bakes"][-1]["findings"]
 
 
-def _go_back(seen: Seen, decision: GoBack, now: datetime) -> bool:
+def _go_back(observation: Seen, decision: GoBack, now: datetime) -> bool:
     """Roll back. If the earlier policy is refused by now, pause instead and give people the reason."""
     try:
         rollout_go_back(
             actor=SYSTEM,
-            rollout=seen.rollout,
+            rollout=observation.rollout,
             state=State.ROLLED_BACK,
             why=decision.why,
             details=decision.details,
-            evidence=seen.evidence,
+            evidence=observation.evidence,
         )
     except TenantsError as error:
-        log.warning("a rollout cannot go back", extra={"rollout": str(seen.rollout.pk), "error": str(error)})
+        log.warning("a rollout cannot go back", extra={"rollout": str(observation.rollout.pk), "error": str(error)})
         why = f"{decision.why} It cannot go back: what was before is refused by now."
         details = f"{decision.details or decision.why} It cannot go back: {error}"
-        if seen.rollout.state == State.PAUSED:
-            return _keep(seen, Wait(why, details))
-        return _do(seen, Pause(why, details), now)
+        if observation.rollout.state == State.PAUSED:
+            return _keep(observation, Wait(why, details))
+        return _do(observation, Pause(why, details), now)
     return True
 
 

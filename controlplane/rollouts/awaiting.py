@@ -70,9 +70,9 @@ def integrity_found(operation_id: str | None) -> IntegrityFound:
     steps = list(OperationStep.objects.filter(operation=UUID(operation_id)).order_by("agent_id"))
     broken = [step for step in steps if _problems(step.receipt)]
     if broken:
-        words = "; ".join(f"{step.agent_id} found {_counted(step.receipt)}" for step in broken)
+        summary = "; ".join(f"{step.agent_id} found {_counted(step.receipt)}" for step in broken)
         details = "; ".join(f"{step.agent_id}: {_said(step.receipt)}" for step in broken)
-        return IntegrityFound("failed", words, details)
+        return IntegrityFound("failed", summary, details)
     if any(step.state == OperationStep.State.WAITING for step in steps):
         return IntegrityFound("running")
     silent = [step.agent_id for step in steps if step.state != OperationStep.State.DONE or not _has_told(step.receipt)]

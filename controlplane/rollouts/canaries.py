@@ -43,14 +43,14 @@ def canary_entries(snapshot: Snapshot) -> tuple[Mapping[str, Entry], Mapping[str
     if not snapshot.policies:
         return {}, {}
     policy = _policy(_usual_formats(snapshot))
-    hashed = policy_hash(policy)
+    canary_hash = policy_hash(policy)
     entries: dict[str, Entry] = {}
     for name in CANARIES:
         key = base64.b64encode(canary_key(name)).decode()
         entries[f"org/{name}"] = {"org": name, "slug": f"luminet.{name}", "state": "active", "limits": {}}
-        fields = {"slug": SLUG, "epoch": EPOCH, "key": key, "revision": 0, "policy": hashed}
+        fields = {"slug": SLUG, "epoch": EPOCH, "key": key, "revision": 0, "policy": canary_hash}
         entries[f"ns/{name}"] = {"org": name, **fields}
-    return entries, {hashed: policy}
+    return entries, {canary_hash: policy}
 
 
 def _usual_formats(snapshot: Snapshot) -> _Formats:
@@ -70,8 +70,8 @@ def _formats(policy: Policy) -> _Formats:
 
 
 def _policy(formats: _Formats) -> Policy:
-    (_, general), *models = formats
-    policy: dict[str, Any] = {**KEPT, "kv_dtype": general}
+    (_, default_format), *models = formats
+    policy: dict[str, Any] = {**KEPT, "kv_dtype": default_format}
     if models:
         policy["models"] = {model: {**KEPT, "kv_dtype": kv_dtype} for model, kv_dtype in models}
     return policy

@@ -58,8 +58,8 @@ def formats_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
 
 def formats_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
     """Return the problems of a draft's formats, and warnings that are no reason to refuse it."""
-    *above, level = levels_of(place)
-    draft = Draft(tuple(upper.policy for upper in above), level.policy, policy.said())
+    *ancestors, level = levels_of(place)
+    draft = Draft(tuple(ancestor.policy for ancestor in ancestors), level.policy, policy.said())
     if not formats_differ(draft):
         return Judgement()
     return next(iter(_judgements([(place, draft)], names_agents=actor.is_operator)), Judgement())
@@ -68,15 +68,16 @@ def formats_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
 def _judgements(drafts: Sequence[tuple[Place, Draft]], *, names_agents: bool = True) -> list[Judgement]:
     if not drafts:
         return []
-    below = _below([scope for scope, _ in drafts])
-    served = served_in({namespace.group_id for namespaces in below for namespace in namespaces})
+    namespaces_by_draft = _below([scope for scope, _ in drafts])
+    served = served_in({namespace.group_id for namespaces in namespaces_by_draft for namespace in namespaces})
     if not served:
         return []
     results = results_read({engine.model for group in served.values() for engine in group})
     if not names_agents:
         served = {group: [replace(engine, agent=UNNAMED) for engine in engines] for group, engines in served.items()}
     return [
-        formats_judge(draft, namespaces, served, results) for (_, draft), namespaces in zip(drafts, below, strict=True)
+        formats_judge(draft, namespaces, served, results)
+        for (_, draft), namespaces in zip(drafts, namespaces_by_draft, strict=True)
     ]
 
 
@@ -112,11 +113,11 @@ def _said(level: Values) -> list[tuple[str, str, object]]:
 
 
 def formats_judge(
-    draft: Draft, below: Iterable[Below], served: Mapping[int, Sequence[Served]], results: Results
+    draft: Draft, namespaces: Iterable[Below], served: Mapping[int, Sequence[Served]], results: Results
 ) -> Judgement:
     """Return problems and warnings. A format is a problem if no engine of a group supports it or may serve it. Pure."""
     problems, warnings = dict[FieldProblem, None](), dict[PreviewWarning, None]()
-    for engines_by_format in _wanted(draft, below, served).values():
+    for engines_by_format in _wanted(draft, namespaces, served).values():
         for new_format, engines in engines_by_format.items():
             finding = _judged(new_format, engines, results, draft.where)
             if isinstance(finding, FieldProblem):
@@ -127,7 +128,7 @@ def formats_judge(
 
 
 def _wanted(
-    draft: Draft, below: Iterable[Below], served: Mapping[int, Sequence[Served]]
+    draft: Draft, namespaces: Iterable[Below], served: Mapping[int, Sequence[Served]]
 ) -> dict[int, dict[Wanted, list[Served]]]:
     """Return by group the formats that would come into force and the engines concerned.
 
@@ -135,7 +136,7 @@ def _wanted(
     """
     formats_by_group: dict[int, dict[Wanted, list[Served]]] = {}
     seen = set[tuple[Hashable, int]]()
-    for namespace in below:
+    for namespace in namespaces:
         if namespace.group_id not in served or (namespace.combination, namespace.group_id) in seen:
             continue
         seen.add((namespace.combination, namespace.group_id))
@@ -152,8 +153,8 @@ def _wanted(
     return {group: dict(sorted(engines_by_format.items())) for group, engines_by_format in formats_by_group.items()}
 
 
-def _new_formats(draft: Draft, below: Below, model: str) -> Iterator[Wanted]:
-    old, new = (effective_values(draft.chain(below, old=is_old), model) for is_old in (True, False))
+def _new_formats(draft: Draft, namespace: Below, model: str) -> Iterator[Wanted]:
+    old, new = (effective_values(draft.chain(namespace, old=is_old), model) for is_old in (True, False))
     if new["kv_dtype"] != old["kv_dtype"]:
         yield Wanted("kv_dtype", _whose(draft, "kv_dtype", model), new["kv_dtype"])
     for kv_dtype in new["request_kv_dtypes"]:
@@ -178,8 +179,8 @@ def _judged(
             where, f"has no passing quality result: {_results_of(capable, new_format.kv_dtype, results)}"
         )
     if len(capable) < len(served):
-        lacking = [engine for engine in served if engine not in capable]
-        message = f"{_names(lacking)} cannot do {new_format.kv_dtype}: requests for it go to others, or get 400."
+        incapable = [engine for engine in served if engine not in capable]
+        message = f"{_names(incapable)} cannot do {new_format.kv_dtype}: requests for it go to others, or get 400."
         return PreviewWarning("format_lacking", where.removeprefix(f"{root}."), message)
     if len(proven) < len(capable):
         unproven = [engine for engine in capable if engine not in proven]

@@ -34,8 +34,8 @@ def enforcement_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
 
 def enforcement_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
     """Return the problems of a draft that agents do not enforce, and warnings that are no reason to refuse it."""
-    *above, level = levels_of(place)
-    draft = Draft(tuple(upper.policy for upper in above), level.policy, policy.said())
+    *ancestors, level = levels_of(place)
+    draft = Draft(tuple(ancestor.policy for ancestor in ancestors), level.policy, policy.said())
     settings = settings_of(draft)
     return judge(draft, settings, serving_by_place([place])[place.key], actor=actor) if settings else Judgement()
 
@@ -71,9 +71,9 @@ def serving_by_place(scopes: Sequence[Place]) -> Mapping[Key, list[Serving]]:
     groups = _groups(scopes)
     is_whole_fleet = None in groups.values()
     serving = serving_in(
-        None if is_whole_fleet else {group for of_place in groups.values() for group in of_place or ()}
+        None if is_whole_fleet else {group for scope_groups in groups.values() for group in scope_groups or ()}
     )
-    return {key: _taking_requests(serving, of_place) for key, of_place in groups.items()}
+    return {key: _taking_requests(serving, scope_groups) for key, scope_groups in groups.items()}
 
 
 def _taking_requests(serving: Sequence[Serving], groups: set[int] | None) -> list[Serving]:
@@ -87,16 +87,16 @@ def _groups(scopes: Sequence[Place]) -> dict[Key, set[int] | None]:
 
     None means every group: present and future ones inherit the fleet's policy.
     """
-    whole = [scope.organisation for scope in scopes if scope.namespace is None]
-    organisations = {organisation.pk for organisation in whole if organisation is not None}
-    below: dict[int, set[int]] = {pk: set() for pk in organisations}
+    scope_organisations = [scope.organisation for scope in scopes if scope.namespace is None]
+    organisations = {organisation.pk for organisation in scope_organisations if organisation is not None}
+    groups_by_organisation: dict[int, set[int]] = {pk: set() for pk in organisations}
     living = Namespace.objects.filter(deleted_at=None, organisation__in=organisations)
     for organisation, group in living.values_list("organisation", "group").distinct() if organisations else ():
-        below[organisation].add(group)
-    return {scope.key: _groups_of(scope, below) for scope in scopes}
+        groups_by_organisation[organisation].add(group)
+    return {scope.key: _groups_of(scope, groups_by_organisation) for scope in scopes}
 
 
-def _groups_of(scope: Place, below: Mapping[int, set[int]]) -> set[int] | None:
+def _groups_of(scope: Place, groups_by_organisation: Mapping[int, set[int]]) -> set[int] | None:
     if scope.namespace is not None:
         return {scope.namespace.group_id}
-    return None if scope.organisation is None else below[scope.organisation.pk]
+    return None if scope.organisation is None else groups_by_organisation[scope.organisation.pk]

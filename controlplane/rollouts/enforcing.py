@@ -42,9 +42,9 @@ class Setting:
 def settings_of(draft: Draft) -> list[Setting]:
     """Return the values that the draft sets and the level did not have before, without formats."""
     before, after = draft.before.get("models", NOTHING), draft.after.get("models", NOTHING)
-    general = list(_settings(draft.before, draft.after, None))
-    of_models = (_settings(before.get(model, NOTHING), values, model) for model, values in after.items())
-    return [*general, *chain.from_iterable(of_models)]
+    general_settings = list(_settings(draft.before, draft.after, None))
+    model_settings = (_settings(before.get(model, NOTHING), values, model) for model, values in after.items())
+    return [*general_settings, *chain.from_iterable(model_settings)]
 
 
 def _settings(before: Values, after: Values, model: str | None) -> Iterator[Setting]:
@@ -83,8 +83,8 @@ def concerned(levels: Sequence[Values], setting: Setting, serving: Iterable[Serv
     """Return the agents that the setting applies to. A general value does not apply to a model with its own."""
     if setting.model is not None:
         return [agent for agent in serving if setting.model in agent.models]
-    own = {*models_naming(levels, {setting.field})}
-    return [agent for agent in serving if not own.issuperset(agent.models)]
+    models_with_own_value = {*models_naming(levels, {setting.field})}
+    return [agent for agent in serving if not models_with_own_value.issuperset(agent.models)]
 
 
 def _refusal(setting: Setting, result: Together, agents: Sequence[Serving], actor: Actor) -> str:

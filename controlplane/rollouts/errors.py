@@ -17,8 +17,8 @@ class NothingToPromote(Conflict):
 
 class RolloutIsWayBack(Conflict):
     def __init__(self, base: int) -> None:
-        words = f"it takes a revision back: taking it back would publish revision {base} again; publish what you want"
-        super().__init__([FieldProblem("rollout", words)])
+        message = f"it takes a revision back: taking it back would publish revision {base} again; publish what you want"
+        super().__init__([FieldProblem("rollout", message)])
 
 
 class OperatorsRollout(NotPermitted):

@@ -86,9 +86,9 @@ def _agents_behind() -> list[AgentView]:
     is_behind = Q(applied_generation__lt=F("desired_generation")) | ~Q(applied_hash=F("desired_hash"))
     sent = AgentGeneration.objects.filter(agent=OuterRef("pk"), number=OuterRef("push_generation"))
     columns = ("desired_generation", "desired_hash", "desired_at", "applied_generation", "applied_hash")
-    pushed = ("push_generation", "push_hash", "push_attempts", "push_retry_at")
+    push_columns = ("push_generation", "push_hash", "push_attempts", "push_retry_at")
     living = Agent.objects.filter(is_behind, revoked_at=None, desired_generation__gt=0)
-    rows: Any = living.annotate(push_hash=Subquery(sent.values("hash")[:1])).values_list("pk", *columns, *pushed)
+    rows: Any = living.annotate(push_hash=Subquery(sent.values("hash")[:1])).values_list("pk", *columns, *push_columns)
     return [AgentView(*row) for row in rows]
 
 

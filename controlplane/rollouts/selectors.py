@@ -25,8 +25,8 @@ def rollouts_visible(actor: Actor) -> "QuerySet[Rollout]":
         return rollouts
     if actor.namespace_ids is not None:
         return rollouts.filter(level__namespace__in=actor.namespace_ids)
-    of_theirs = Q(level__organisation=actor.organisation_id) | Q(level__namespace__organisation=actor.organisation_id)
-    return rollouts.filter(of_theirs)
+    is_own = Q(level__organisation=actor.organisation_id) | Q(level__namespace__organisation=actor.organisation_id)
+    return rollouts.filter(is_own)
 
 
 def rollout_for(actor: Actor, rollout_id: UUID) -> Rollout:
@@ -51,7 +51,7 @@ def acknowledgements(operations: Collection[UUID]) -> dict[UUID | None, tuple[in
     """Return for each operation how many of its agents have acknowledged it, and how many it has."""
     steps = OperationStep.objects.filter(operation__in=operations).values("operation")
     counts = steps.annotate(done=Count("pk", filter=Q(state=OperationStep.State.DONE)), every=Count("pk"))
-    return {operation: (done, every) for operation, done, every in counts.values_list("operation", "done", "every")}
+    return {operation: (done, total) for operation, done, total in counts.values_list("operation", "done", "every")}
 
 
 def is_gone(level: PolicyLevel) -> bool:

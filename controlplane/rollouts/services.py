@@ -194,12 +194,16 @@ def grace_seconds(scope: Place, published: policies.Published, revisions: Iterab
     That is until the old blocks have ended, and for at least a bake. `revisions` are the present ones of affected
     agents.
     """
-    *above, after = published.chain
+    *ancestors, after = published.chain
     old_policies = _said(published.level, revisions)
     chains = (
-        [*above, old_policy, *lower_policies] for lower_policies in _chains_below(scope) for old_policy in old_policies
+        [*ancestors, old_policy, *lower_policies]
+        for lower_policies in _chains_below(scope)
+        for old_policy in old_policies
     )
-    lifetimes = [lifetime for chain in chains for lifetime in _lives(chain, [*above, after, *chain[len(above) + 1 :]])]
+    lifetimes = [
+        lifetime for chain in chains for lifetime in _lives(chain, [*ancestors, after, *chain[len(ancestors) + 1 :]])
+    ]
     return max(spec.bake_seconds, *lifetimes) if lifetimes else 0
 
 
@@ -320,13 +324,13 @@ def rollout_go_back(
 
 def _is_way_back(rollout: Rollout) -> bool:
     """Return whether this rollout is a rollback: aborting it would publish what was rolled back."""
-    ways_back = PolicyRevision.objects.filter(level=rollout.level, rolled_back_to__isnull=False)
-    return ways_back.filter(number=rollout.revision).exists()
+    rollbacks = PolicyRevision.objects.filter(level=rollout.level, rolled_back_to__isnull=False)
+    return rollbacks.filter(number=rollout.revision).exists()
 
 
 def _printable(text: str) -> str:
     """Replace unprintable characters, which a note refuses. The text may contain a name."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 _ENDING_VERBS: Mapping[str, str] = {

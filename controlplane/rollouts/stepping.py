@@ -26,7 +26,7 @@ class Candidate:
 
 
 def reached_at(
-    steps: Sequence[Step], step: int, candidates: Iterable[Candidate], already: Collection[str], *, seed: str
+    steps: Sequence[Step], step: int, candidates: Iterable[Candidate], already_reached: Collection[str], *, seed: str
 ) -> frozenset[str]:
     """Return all agents that get the new revision at that step, including every agent that already has it.
 
@@ -34,13 +34,13 @@ def reached_at(
     `seed` sets the order, so that not always the same engine is first.
     """
     known = list(candidates)
-    everybody = frozenset(candidate.agent for candidate in known)
+    all_agents = frozenset(candidate.agent for candidate in known)
     target = steps[step]
     if target == EVERYBODY:
-        return everybody
+        return all_agents
     engines = [candidate for candidate in known if candidate.kind == "engine"]
     reached_agents = frozenset(
-        candidate.agent for candidate in known if candidate.kind != "engine" or candidate.agent in already
+        candidate.agent for candidate in known if candidate.kind != "engine" or candidate.agent in already_reached
     )
     if isinstance(target, LabelStep):
         return reached_agents | {engine.agent for engine in engines if has_labels(engine, target.labels)}
@@ -183,8 +183,8 @@ Decision = Wait | Reach | Bake | CheckIntegrity | Pause | GoBack | Finish
 
 def decide(view: RolloutView, *, now: datetime) -> Decision:
     """Return the next action. A rollback comes first, even while paused; advancing needs every condition to be met."""
-    if view.strategy == "canary" and (harm := _harm(view)):
-        return harm
+    if view.strategy == "canary" and (rollback := _harm(view)):
+        return rollback
     if view.is_paused:
         return Wait("")
     if view.is_last_step:
@@ -207,8 +207,8 @@ def _harm(view: RolloutView) -> GoBack | None:
     if breached:
         return GoBack(f"Worse than the agents not yet changed: {'; '.join(breached)}.")
     if view.integrity == "failed":
-        words = "An integrity check failed: {}."
-        return GoBack(words.format(view.integrity_words), words.format(view.integrity_details))
+        template = "An integrity check failed: {}."
+        return GoBack(template.format(view.integrity_words), template.format(view.integrity_details))
     return None
 
 
@@ -250,15 +250,15 @@ def _waiting(awaited: Sequence[Awaited]) -> Wait:
     return Wait(*_of_agents("Waiting for {}.", awaited))
 
 
-def _of_agents(words: str, agents: Sequence[Awaited]) -> tuple[str, str]:
+def _of_agents(template: str, agents: Sequence[Awaited]) -> tuple[str, str]:
     """Return the text with the agents' names, and in full for operators.
 
     A reason may name what another organisation has there.
     """
     names = [awaited_agent.agent for awaited_agent in agents]
-    explained = [
+    names_with_reasons = [
         f"{awaited_agent.agent} ({awaited_agent.why})" if awaited_agent.why else awaited_agent.agent
         for awaited_agent in agents
     ]
-    details = words.format(listed(explained, NAMED_AT_MOST)) if explained != names else ""
-    return words.format(listed(names, NAMED_AT_MOST)), details
+    details = template.format(listed(names_with_reasons, NAMED_AT_MOST)) if names_with_reasons != names else ""
+    return template.format(listed(names, NAMED_AT_MOST)), details

@@ -74,8 +74,8 @@ def agents_of_rollout(rollout: Rollout, actor: Actor) -> list[AgentOfRollout]:
     is_for_all, agents = rollout.strategy == "all", []
     for agent, kind, state, note, conditions in rows:
         is_reached = is_for_all or agent in rollout.reached
-        has_it = is_reached and state == OperationStep.State.DONE and note != REVOKED
-        agents.append(AgentOfRollout(agent, kind, is_reached, has_it, _why(conditions, actor.is_operator)))
+        has_acknowledged = is_reached and state == OperationStep.State.DONE and note != REVOKED
+        agents.append(AgentOfRollout(agent, kind, is_reached, has_acknowledged, _why(conditions, actor.is_operator)))
     return agents
 
 
