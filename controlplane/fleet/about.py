@@ -34,20 +34,24 @@ def _address_check(value: str) -> str:
     return value.rstrip("/")
 
 
-def _of_policies(told: Any) -> Any:
+def _of_policies(declared: Any) -> Any:
     """Drop the KV formats that no policy can name from a list, or from the keys of a table."""
-    if isinstance(told, dict):
-        return {name: value for name, value in told.items() if name in OFFERED}
-    if isinstance(told, list):
-        return [one for one in told if not isinstance(one, str) or one in OFFERED]
-    return told
+    if isinstance(declared, dict):
+        return {name: value for name, value in declared.items() if name in OFFERED}
+    if isinstance(declared, list):
+        return [kv_dtype for kv_dtype in declared if not isinstance(kv_dtype, str) or kv_dtype in OFFERED]
+    return declared
 
 
-def _known_aliases(told: Any) -> Any:
+def _known_aliases(declared: Any) -> Any:
     """Drop the pairs in which either format is one that no policy can name."""
-    if not isinstance(told, dict):
-        return told
-    return {name: as_ for name, as_ in _of_policies(told).items() if not isinstance(as_, str) or as_ in OFFERED}
+    if not isinstance(declared, dict):
+        return declared
+    return {
+        name: computed_as
+        for name, computed_as in _of_policies(declared).items()
+        if not isinstance(computed_as, str) or computed_as in OFFERED
+    }
 
 
 def _understood(declared: Any) -> dict[str, Any]:
@@ -105,10 +109,12 @@ class About(_Told):
     platform: Text = ""
 
 
-def about_read(told: Any) -> Mapping[str, Any]:
+def about_read(about: Any) -> Mapping[str, Any]:
     """Return the description as it is stored, or raise MalformedRequest with every invalid field."""
     try:
-        return About.model_validate(told).model_dump(mode="json")
+        return About.model_validate(about).model_dump(mode="json")
     except ValidationError as error:
-        found = field_problems([{**one, "loc": ("about", *one["loc"])} for one in error.errors()], root="about")
-        raise MalformedRequest(list(found)) from None
+        problems = field_problems(
+            [{**problem, "loc": ("about", *problem["loc"])} for problem in error.errors()], root="about"
+        )
+        raise MalformedRequest(list(problems)) from None

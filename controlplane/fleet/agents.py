@@ -39,18 +39,18 @@ def agent_update(
 
     In another group, the agent serves other namespaces and drops the blocks of its former ones.
     """
-    wanted = None if labels is None else labels_check(labels)
+    new_labels = None if labels is None else labels_check(labels)
     with audited() as journal:
-        found = _locked(agent)
-        before = _told(found)
-        if wanted is not None:
-            found.labels = wanted
+        locked_agent = _locked(agent)
+        before = _told(locked_agent)
+        if new_labels is not None:
+            locked_agent.labels = new_labels
         if group is not None:
-            found.group = _group_locked(group)
-        found.save(update_fields=["labels", "group"])
-        if before != _told(found):
-            journal.record(actor, "agent.update", _target(found), before=before, after=_told(found))
-    return found
+            locked_agent.group = _group_locked(group)
+        locked_agent.save(update_fields=["labels", "group"])
+        if before != _told(locked_agent):
+            journal.record(actor, "agent.update", _target(locked_agent), before=before, after=_told(locked_agent))
+    return locked_agent
 
 
 def agent_drain(*, actor: Actor, agent: Agent) -> Operation:
@@ -82,15 +82,15 @@ def agent_revoke(*, actor: Actor, agent: Agent) -> None:
     """
     now = timezone.now()
     with audited() as journal:
-        held = Agent.objects.select_for_update(of=("self",), no_key=True).select_related("group")
-        found = held.filter(pk=agent.pk, revoked_at=None).first()
-        if found is None:
+        locked_agents = Agent.objects.select_for_update(of=("self",), no_key=True).select_related("group")
+        locked = locked_agents.filter(pk=agent.pk, revoked_at=None).first()
+        if locked is None:
             return
-        journal.record(actor, "agent.revoke", _target(found), before=_told(found))
-        found.group = default_group()
-        found.revoked_at, found.next_token_hash, found.conditions, found.is_draining = now, None, {}, False
-        found.save(update_fields=["group", "revoked_at", "next_token_hash", "conditions", "is_draining"])
-        steps_drop(found.pk, now=now)
+        journal.record(actor, "agent.revoke", _target(locked), before=_told(locked))
+        locked.group = default_group()
+        locked.revoked_at, locked.next_token_hash, locked.conditions, locked.is_draining = now, None, {}, False
+        locked.save(update_fields=["group", "revoked_at", "next_token_hash", "conditions", "is_draining"])
+        steps_drop(locked.pk, now=now)
     transaction.on_commit(partial(broker.login_end, agent.pk))
 
 
@@ -98,44 +98,44 @@ def labels_check(labels: Mapping[str, str]) -> dict[str, str]:
     try:
         return _LABELS.validate_python(dict(labels), strict=True)
     except ValidationError as error:
-        problems = field_problems([{**one, "loc": ("labels", *one["loc"])} for one in error.errors()])
+        problems = field_problems([{**problem, "loc": ("labels", *problem["loc"])} for problem in error.errors()])
         raise InvalidFields(problems) from None
 
 
-def _drained(actor: Actor, agent: Agent, deed: Operated) -> Operation:
+def _drained(actor: Actor, agent: Agent, action: Operated) -> Operation:
     with audited() as journal:
-        found = _locked(agent)
-        found.is_draining = deed == "drain"
-        found.save(update_fields=["is_draining"])
-        return _operated(journal, actor, found, deed, now=timezone.now())
+        locked_agent = _locked(agent)
+        locked_agent.is_draining = action == "drain"
+        locked_agent.save(update_fields=["is_draining"])
+        return _operated(journal, actor, locked_agent, action, now=timezone.now())
 
 
-def _operated(journal: Journal, actor: Actor, agent: Agent, deed: Operated, *, now: datetime) -> Operation:
+def _operated(journal: Journal, actor: Actor, agent: Agent, action: Operated, *, now: datetime) -> Operation:
     operation = operation_of_agents(
-        actor=actor, deed=deed, agents=[agent.pk], scope=f"agent {agent.pk}", now=now, seconds=SECONDS[deed]
+        actor=actor, deed=action, agents=[agent.pk], scope=f"agent {agent.pk}", now=now, seconds=SECONDS[action]
     )
-    verb = f"agent.{deed.replace('_', '-')}"
+    verb = f"agent.{action.replace('_', '-')}"
     journal.record(actor, verb, _target(agent), after={"operation": str(operation.pk)})
     return operation
 
 
 def _locked(agent: Agent) -> Agent:
     """Lock the agent's row until commit and return it. Raise NotFound or AgentIsRevoked."""
-    held = Agent.objects.select_for_update(of=("self",), no_key=True).select_related("group")
-    found = held.filter(pk=agent.pk).first()
-    if found is None:
+    locked_agents = Agent.objects.select_for_update(of=("self",), no_key=True).select_related("group")
+    locked_agent = locked_agents.filter(pk=agent.pk).first()
+    if locked_agent is None:
         raise NotFound("agent")
-    if found.revoked_at is not None:
-        raise AgentIsRevoked(found.pk)
-    return found
+    if locked_agent.revoked_at is not None:
+        raise AgentIsRevoked(locked_agent.pk)
+    return locked_agent
 
 
 def _group_locked(group: AgentGroup) -> AgentGroup:
     """Lock the group, so that it cannot be deleted before the agent belongs to it."""
-    found = AgentGroup.objects.select_for_update(no_key=True).filter(pk=group.pk).first()
-    if found is None:
+    locked_group = AgentGroup.objects.select_for_update(no_key=True).filter(pk=group.pk).first()
+    if locked_group is None:
         raise NotFound("agent group")
-    return found
+    return locked_group
 
 
 def _target(agent: Agent) -> str:

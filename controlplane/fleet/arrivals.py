@@ -62,6 +62,6 @@ def _advanced(received: Received, spool: str, number: int, lost: int) -> Receive
     lost = min(received.lost + lost, MOST)
     if spool == received.spool:
         return Received(spool, number, received.past, lost)
-    before = ((received.spool, received.number), *received.past) if received.spool else ()
-    past = tuple(one for one in before if one[0] != spool)
-    return Received(spool, number, past[:PAST_SPOOLS], lost)
+    earlier_spools = ((received.spool, received.number), *received.past) if received.spool else ()
+    past_spools = tuple(past_spool for past_spool in earlier_spools if past_spool[0] != spool)
+    return Received(spool, number, past_spools[:PAST_SPOOLS], lost)

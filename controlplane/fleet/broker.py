@@ -69,12 +69,12 @@ def queue_key(agent: str) -> str:
 
 def agent_url(agent: str, password: str) -> str:
     """Return the broker's URL with the agent's own login."""
-    theirs = settings.ENVIRONMENT.agent_redis_url
-    parts = urlsplit(theirs or settings.ENVIRONMENT.redis_url)
-    kept = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name in KEPT_OPTIONS])
-    place = parts.netloc.rpartition("@")[2]
-    netloc = f"{login_name(agent)}:{quote(password, safe='')}@{place}"
-    return urlunsplit(parts._replace(netloc=netloc, query=parts.query if theirs else kept))
+    agent_redis_url = settings.ENVIRONMENT.agent_redis_url
+    parts = urlsplit(agent_redis_url or settings.ENVIRONMENT.redis_url)
+    kept_options = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name in KEPT_OPTIONS])
+    host = parts.netloc.rpartition("@")[2]
+    netloc = f"{login_name(agent)}:{quote(password, safe='')}@{host}"
+    return urlunsplit(parts._replace(netloc=netloc, query=parts.query if agent_redis_url else kept_options))
 
 
 def logins_ensure(agents: Iterable[Agent]) -> None:
@@ -114,21 +114,21 @@ def logins_restore() -> Restored:
     """Make missing logins, drop surplus ones, and check the rights of a few of the others."""
     with _connected() as client:
         # Read the names before the agents: an agent that enrols meanwhile gets its login again, but never loses it.
-        names = {ours for name in map(str, client.acl_users()) if (ours := login_agent(name)) is not None}
+        names = {agent_id for name in map(str, client.acl_users()) if (agent_id := login_agent(name)) is not None}
         agents = _living()
         surplus = sorted(names - {agent.pk for agent in agents})
         for name in surplus:
             login_drop(name)
-        wrong = [agent for agent in agents if agent.pk not in names]
+        agents_to_renew = [agent for agent in agents if agent.pk not in names]
         # Redis takes a fifth of a millisecond to describe one login, and serves no other client meanwhile.
         changed = _wrong(client, _looked_at([agent for agent in agents if agent.pk in names]))
         for agent in changed:  # an agent that signed in with a wrong login must sign in again
             _do(client, "ACL DELUSER", login_name(agent.pk))
-        wrong += changed
-    logins_ensure(wrong)
-    if wrong or surplus:
-        log.info("brought the agents' logins into line", extra={"made": len(wrong), "dropped": len(surplus)})
-    return Restored(len(wrong), len(surplus))
+        agents_to_renew += changed
+    logins_ensure(agents_to_renew)
+    if agents_to_renew or surplus:
+        log.info("brought the agents' logins into line", extra={"made": len(agents_to_renew), "dropped": len(surplus)})
+    return Restored(len(agents_to_renew), len(surplus))
 
 
 def _digest(agent: Agent) -> str:
@@ -145,8 +145,8 @@ def _looked_at(agents: Sequence[Agent]) -> list[Agent]:
     since = timezone.now() - TAKEN_OVER_WITHIN
     taken_over = [agent for agent in agents if agent.key_number > 1 and agent.enrolled_at >= since]
     newest = sorted(taken_over, key=lambda agent: agent.enrolled_at, reverse=True)[:LOOKED_AT]
-    others = [agent for agent in agents if agent not in newest]
-    return [*newest, *random.sample(others, min(LOOKED_AT, len(others)))]
+    remaining = [agent for agent in agents if agent not in newest]
+    return [*newest, *random.sample(remaining, min(LOOKED_AT, len(remaining)))]
 
 
 def _wrong(client: redis.Redis, agents: Sequence[Agent]) -> list[Agent]:
@@ -157,8 +157,8 @@ def _wrong(client: redis.Redis, agents: Sequence[Agent]) -> list[Agent]:
         for name in (PATTERN_USER, *(login_name(agent.pk) for agent in agents)):
             pipe.acl_getuser(name)
         _do(pipe, "ACL DELUSER", PATTERN_USER)
-        _, pattern, *found, _ = pipe.execute()
-    return [agent for agent, user in zip(agents, found, strict=True) if not _is_right(agent, user, pattern)]
+        _, pattern, *users, _ = pipe.execute()
+    return [agent for agent, user in zip(agents, users, strict=True) if not _is_right(agent, user, pattern)]
 
 
 def _is_right(agent: Agent, user: Mapping[str, Any] | None, pattern: Mapping[str, Any]) -> bool:
@@ -168,7 +168,7 @@ def _is_right(agent: Agent, user: Mapping[str, Any] | None, pattern: Mapping[str
     """
     if user is None or not user["enabled"] or list(user["passwords"]) != [_digest(agent)]:
         return False
-    keys = [one.replace(key_prefix(PATTERN_AGENT), key_prefix(agent.pk)) for one in pattern["keys"]]
+    keys = [key.replace(key_prefix(PATTERN_AGENT), key_prefix(agent.pk)) for key in pattern["keys"]]
     return list(user["keys"]) == keys and _rights(user) == _rights(pattern)
 
 
@@ -183,15 +183,15 @@ def _setuser(client: redis.Redis, name: str, rules: Iterable[str]) -> None:
     _do(client, "ACL SETUSER", name, *rules)
 
 
-def _do(client: redis.Redis, *words: str) -> None:
-    client.execute_command(*words)  # type: ignore[no-untyped-call]
+def _do(client: redis.Redis, *arguments: str) -> None:
+    client.execute_command(*arguments)  # type: ignore[no-untyped-call]
 
 
 def _forget(client: redis.Redis, agent: str) -> None:
     """Delete the agent's queued messages: they are sealed with keys that it no longer has."""
-    found = list(client.scan_iter(match=f"{key_prefix(agent)}*", count=1000))
-    if found:
-        client.delete(*found)
+    keys = list(client.scan_iter(match=f"{key_prefix(agent)}*", count=1000))
+    if keys:
+        client.delete(*keys)
 
 
 @contextmanager

@@ -29,81 +29,81 @@ _NO_TIMING: Final[Mapping[str, Any]] = {"pairs": 0, "auc": None, "low": None, "h
 # Writing
 
 
-def canaries_store(told: Told, *, now: datetime) -> None:
+def canaries_store(reports: Told, *, now: datetime) -> None:
     """Store probe reports within the caller's transaction, in three statements for any number of reports."""
-    if not told:
+    if not reports:
         return
-    groups = _groups(told)
+    groups = _groups(reports)
     minutes: dict[tuple[str, datetime], list[int]] = defaultdict(lambda: [0] * len(OUTCOMES))
     standings: dict[tuple[str, str], tuple[Any, ...]] = {}
-    for gateway, report in told:
+    for gateway, report in reports:
         at = _moment(report["at"], now)
-        for agent, found in _sound(report["agents"]):
+        for agent, finding in _sound(report["agents"]):
             if groups.get(agent) == gateway.group_id:
-                place = (agent, at.replace(second=0, microsecond=0))
-                minutes[place] = [a + b for a, b in zip(minutes[place], _counts(found), strict=True)]
-                standings[gateway.pk, agent] = _standing(found, at, now)
+                minute_key = (agent, at.replace(second=0, microsecond=0))
+                minutes[minute_key] = [a + b for a, b in zip(minutes[minute_key], _counts(finding), strict=True)]
+                standings[gateway.pk, agent] = _standing(finding, at, now)
     _minutes_add(minutes)
     _standings_put(standings)
 
 
-def _groups(told: Told) -> dict[str, int]:
+def _groups(reports: Told) -> dict[str, int]:
     """Return the group of each named engine."""
-    named = {name[:63] for _, report in told for name in report["agents"] if "\0" not in name}
-    return dict(Agent.objects.filter(pk__in=named, kind="engine").values_list("pk", "group_id"))
+    names = {name[:63] for _, report in reports for name in report["agents"] if "\0" not in name}
+    return dict(Agent.objects.filter(pk__in=names, kind="engine").values_list("pk", "group_id"))
 
 
 def _sound(agents: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for agent, found in agents.items():
-        if _is_finding(found):
-            yield agent, found
+    for agent, finding in agents.items():
+        if _is_finding(finding):
+            yield agent, finding
 
 
-def _is_finding(told: Any) -> bool:
+def _is_finding(finding: Any) -> bool:
     return (
-        isinstance(told, dict)
-        and told.keys() == {"rounds", "failure", "timing"}
-        and _are_rounds(told["rounds"])
-        and _is_failure(told["failure"])
-        and _is_timing(told["timing"])
+        isinstance(finding, dict)
+        and finding.keys() == {"rounds", "failure", "timing"}
+        and _are_rounds(finding["rounds"])
+        and _is_failure(finding["failure"])
+        and _is_timing(finding["timing"])
     )
 
 
-def _are_rounds(told: Any) -> bool:
+def _are_rounds(rounds: Any) -> bool:
     return (
-        isinstance(told, dict)
-        and told.keys() <= {*OUTCOMES}
-        and all(type(one) is int and 0 <= one <= MOST_ROUNDS for one in told.values())
+        isinstance(rounds, dict)
+        and rounds.keys() <= {*OUTCOMES}
+        and all(type(count) is int and 0 <= count <= MOST_ROUNDS for count in rounds.values())
     )
 
 
-def _is_failure(told: Any) -> bool:
-    if told is None:
+def _is_failure(failure: Any) -> bool:
+    if failure is None:
         return True
-    is_object = isinstance(told, dict) and told.keys() == {"at", "why"}
-    return is_object and _is_number(told["at"]) and isinstance(told["why"], str)
+    is_object = isinstance(failure, dict) and failure.keys() == {"at", "why"}
+    return is_object and _is_number(failure["at"]) and isinstance(failure["why"], str)
 
 
-def _is_timing(told: Any) -> bool:
-    if told is None:
+def _is_timing(timing: Any) -> bool:
+    if timing is None:
         return True
-    if not isinstance(told, dict) or told.keys() != _NO_TIMING.keys():
+    if not isinstance(timing, dict) or timing.keys() != _NO_TIMING.keys():
         return False
-    shares = [told[name] for name in ("low", "auc", "high")]
-    are_shares = all(_is_number(one) and 0 <= one <= 1 for one in shares) and shares == sorted(shares)
-    return are_shares and type(told["pairs"]) is int and 0 < told["pairs"] <= MOST_ROUNDS
+    shares = [timing[name] for name in ("low", "auc", "high")]
+    are_shares = all(_is_number(share) and 0 <= share <= 1 for share in shares) and shares == sorted(shares)
+    return are_shares and type(timing["pairs"]) is int and 0 < timing["pairs"] <= MOST_ROUNDS
 
 
-def _is_number(told: Any) -> bool:
-    return type(told) in (int, float) and -1e12 < told < 1e12  # false for NaN
+def _is_number(number: Any) -> bool:
+    return type(number) in (int, float) and -1e12 < number < 1e12  # false for NaN
 
 
-def _counts(found: Mapping[str, Any]) -> list[int]:
-    return [found["rounds"].get(name, 0) for name in OUTCOMES]
+def _counts(finding: Mapping[str, Any]) -> list[int]:
+    return [finding["rounds"].get(name, 0) for name in OUTCOMES]
 
 
-def _standing(found: Mapping[str, Any], at: datetime, now: datetime) -> tuple[Any, ...]:
-    failure, timing = found["failure"], found["timing"] or _NO_TIMING
+def _standing(finding: Mapping[str, Any], at: datetime, now: datetime) -> tuple[Any, ...]:
+    failure, timing = finding["failure"], finding["timing"] or _NO_TIMING
     why = "" if failure is None else failure["why"].replace("\0", "")[:MOST_WHY]
     failed_at = None if failure is None else _moment(failure["at"], now)
     return at, why, failed_at, *(timing[name] for name in ("pairs", "auc", "low", "high"))
@@ -123,7 +123,7 @@ def _minutes_add(minutes: Mapping[tuple[str, datetime], Sequence[int]]) -> None:
 
 def _standings_put(standings: Mapping[tuple[str, str], tuple[Any, ...]]) -> None:
     columns = "at timestamptz, failure text, failed_at timestamptz, pairs bigint, auc float8, low float8, high float8"
-    changed = ", ".join(f"{name} = excluded.{name}" for name in (one.split()[0] for one in columns.split(", ")))
+    changed = ", ".join(f"{name} = excluded.{name}" for name in (column.split()[0] for column in columns.split(", ")))
     rows = [(*key, *standings[key]) for key in sorted(standings)]
     _upsert(CanaryStanding, f"gateway text, agent text, {columns}", rows, "gateway, agent", changed)
 
@@ -203,24 +203,28 @@ def isolations_read(agents: Collection[str], *, now: datetime) -> dict[str, Isol
     rows: Any = sums.values("agent").annotate(**{f"all_{name}": Sum(name) for name in OUTCOMES}).order_by("agent")
     rounds = {row["agent"]: {name: int(row[f"all_{name}"]) for name in OUTCOMES} for row in rows}
     standings: dict[str, list[CanaryStanding]] = defaultdict(list)
-    for one in CanaryStanding.objects.filter(agent__in=agents, at__gte=since).order_by("gateway"):
-        standings[one.agent].append(one)
+    for probe_result in CanaryStanding.objects.filter(agent__in=agents, at__gte=since).order_by("gateway"):
+        standings[probe_result.agent].append(probe_result)
     probed = rounds.keys() | standings.keys()
     return {agent: _isolation(rounds.get(agent, NEVER.rounds), standings[agent]) for agent in probed}
 
 
 def _isolation(rounds: Mapping[str, int], standings: Sequence[CanaryStanding]) -> Isolation:
     timings = [
-        Timing(one.pairs, one.auc, one.low, one.high)
-        for one in standings
-        if one.auc is not None and one.low is not None and one.high is not None
+        Timing(probe_result.pairs, probe_result.auc, probe_result.low, probe_result.high)
+        for probe_result in standings
+        if probe_result.auc is not None and probe_result.low is not None and probe_result.high is not None
     ]
-    failures = [(one.failed_at, one.failure) for one in standings if one.failed_at is not None]
+    failures = [
+        (probe_result.failed_at, probe_result.failure)
+        for probe_result in standings
+        if probe_result.failed_at is not None
+    ]
     failed_at, failure = max(failures, default=(None, None))
     return Isolation(
         rounds,
-        at=max((one.at for one in standings), default=None),
+        at=max((probe_result.at for probe_result in standings), default=None),
         failure=failure,
         failed_at=failed_at,
-        timing=max(timings, key=lambda one: (one.advantage, one.pairs), default=None),
+        timing=max(timings, key=lambda timing: (timing.advantage, timing.pairs), default=None),
     )

@@ -17,7 +17,7 @@ def json_column(value: Any) -> str:
 
 def columns_sql(columns: str) -> tuple[str, str]:
     """Return the names in a text like `id bigint, state text`, and the placeholders that make a table of arrays."""
-    pairs = [one.split() for one in columns.split(", ")]
+    pairs = [column.split() for column in columns.split(", ")]
     return ", ".join(name for name, _ in pairs), ", ".join(f"%s::{kind}[]" for _, kind in pairs)
 
 

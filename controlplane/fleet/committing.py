@@ -58,31 +58,36 @@ class GroupCommit:
         return await future
 
     def _check_room(self, agent: str, size: int) -> None:
-        waiting, own = sum(one.size for one in self._waiting), [one for one in self._waiting if one.agent == agent]
-        is_full = len(self._waiting) >= MOST_WAITING or (self._waiting and waiting + size > MOST_WAITING_BYTES)
-        if is_full or (own and sum(one.size for one in own) + size > MOST_BYTES_OF_ONE):
-            raise TooMuchWaits(len(self._waiting), waiting)
+        waiting_bytes, own_entries = (
+            sum(entry.size for entry in self._waiting),
+            [entry for entry in self._waiting if entry.agent == agent],
+        )
+        is_full = len(self._waiting) >= MOST_WAITING or (self._waiting and waiting_bytes + size > MOST_WAITING_BYTES)
+        if is_full or (own_entries and sum(entry.size for entry in own_entries) + size > MOST_BYTES_OF_ONE):
+            raise TooMuchWaits(len(self._waiting), waiting_bytes)
 
     async def _write(self) -> None:
         while self._waiting:
             group = self._next()
-            outcomes = await self._outcomes({agent: one.batch for agent, one in group.items()})
-            for agent, one in group.items():
-                _settle(one.future, outcomes[agent])
+            outcomes = await self._outcomes({agent: entry.batch for agent, entry in group.items()})
+            for agent, entry in group.items():
+                _settle(entry.future, outcomes[agent])
 
     def _next(self) -> dict[str, _Waiting]:
         """Take the next group from the queue: one batch of each agent, because a second depends on the first."""
         group: dict[str, _Waiting] = {}
-        left, passed_over, room = list[_Waiting](), set[str](), MOST_BYTES_AT_ONCE
-        for one in self._waiting:
-            is_full = len(group) == MOST_AT_ONCE or (group and (one.size > room or self._is_apart(one.agent, *group)))
-            if is_full or one.agent in passed_over:
-                left.append(one)
+        remaining, passed_over, room = list[_Waiting](), set[str](), MOST_BYTES_AT_ONCE
+        for entry in self._waiting:
+            is_full = len(group) == MOST_AT_ONCE or (
+                group and (entry.size > room or self._is_apart(entry.agent, *group))
+            )
+            if is_full or entry.agent in passed_over:
+                remaining.append(entry)
             else:
-                group[one.agent] = one
-                room -= one.size
-            passed_over.add(one.agent)  # its later batches wait until the earlier ones are written
-        self._waiting = left
+                group[entry.agent] = entry
+                room -= entry.size
+            passed_over.add(entry.agent)  # its later batches wait until the earlier ones are written
+        self._waiting = remaining
         return group
 
     def _is_apart(self, *agents: str) -> bool:
@@ -101,7 +106,7 @@ class GroupCommit:
             if len(batches) == 1:
                 self._apart |= dict.fromkeys(batches, self._clock() + APART_SECONDS)
                 return dict.fromkeys(batches, error)
-            return {agent: (await self._outcomes({agent: one}))[agent] for agent, one in batches.items()}
+            return {agent: (await self._outcomes({agent: batch}))[agent] for agent, batch in batches.items()}
         return {agent: stored.get(agent) for agent in batches}
 
 

@@ -50,16 +50,16 @@ class Desk:
         self.cadence_seconds = SLOWEST_SECONDS
         self.watched: Sequence[str] = ()
 
-    async def in_database(self, deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
-        return await run_in_thread(self._asking, deed, *args, **named)
+    async def in_database(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await run_in_thread(self._asking, function, *args, **kwargs)
 
     async def identified(self, token: str) -> AgentNow:
         """Return the agent that this token belongs to, or raise AgentRefused."""
         known = self._roster.find(secret_hash(token), now=time.monotonic())
         if known is None:
-            asked_at = time.monotonic()
+            requested_at = time.monotonic()
             known = await self._recognition.agent(token)
-            self._roster.put(known, read_at=asked_at, heard_at=asked_at)
+            self._roster.put(known, read_at=requested_at, heard_at=requested_at)
         if self._ticking is None or self._ticking.done():
             self._has_ticked.clear()
             self._ticking = asyncio.create_task(self._tick_on())
@@ -89,8 +89,8 @@ class Desk:
         with agent_commit_seconds.time():
             return await run_in_thread(self._committing, batches_store, batches, now=timezone.now(), usage=self._usage)
 
-    async def _recognised(self, asked: Asked) -> dict[bytes, Outcome]:
-        return await run_in_thread(self._recognising, recognised, asked)
+    async def _recognised(self, tokens: Asked) -> dict[bytes, Outcome]:
+        return await run_in_thread(self._recognising, recognised, tokens)
 
     async def _tick_on(self) -> None:
         """Tick every second while there are known agents or unwritten heartbeats."""
@@ -100,9 +100,9 @@ class Desk:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _tick(self) -> None:
-        beats, asked, asked_at = self._newest.take(), self._roster.ids(), time.monotonic()
+        beats, agent_ids, requested_at = self._newest.take(), self._roster.ids(), time.monotonic()
         try:
-            written, self.watched = await run_in_thread(self._looking, self._written, beats, asked)
+            written, self.watched = await run_in_thread(self._looking, self._written, beats, agent_ids)
         except (OperationalError, InterfaceError) as error:
             self._newest.put_back(beats.values())
             self._went_wrong(error)
@@ -111,12 +111,12 @@ class Desk:
         else:
             self._is_failing = False
             self._newest.put_back(beats[agent] for agent in written.passed_over)
-            self._roster.refresh(asked, written.agents, now=asked_at)
+            self._roster.refresh(agent_ids, written.agents, now=requested_at)
             if written.fleet_size is not None:
                 self.cadence_seconds = cadence_seconds(written.fleet_size)
 
-    def _written(self, beats: dict[str, Beat], asked: Sequence[str]) -> tuple[Written, Sequence[str]]:
-        return heartbeats_write(beats, asked), tuple(self._watched_now())
+    def _written(self, beats: dict[str, Beat], agent_ids: Sequence[str]) -> tuple[Written, Sequence[str]]:
+        return heartbeats_write(beats, agent_ids), tuple(self._watched_now())
 
     def _went_wrong(self, error: Exception) -> None:
         """Log the first failure in a row, not one every second."""

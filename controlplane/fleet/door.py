@@ -96,12 +96,12 @@ class AgentDoor:
             error = Refused(STATUSES.get(refusal.code, 403), refusal.code, str(refusal))
         except MalformedMessage as malformed:
             error = Refused(400, "malformed", str(malformed))
-        except SnapshotNotPlanned as away:
-            error = _unavailable(str(away))
-        except TooMuchWaits as much:
-            error = _unavailable("so much waits to be written that nothing more is taken; ask again", why=much)
-        except (OperationalError, InterfaceError, BrokerAway) as away:
-            error = _unavailable("the control plane cannot do this now; ask again", why=away)
+        except SnapshotNotPlanned as unavailable:
+            error = _unavailable(str(unavailable))
+        except TooMuchWaits as queue_full:
+            error = _unavailable("so much waits to be written that nothing more is taken; ask again", why=queue_full)
+        except (OperationalError, InterfaceError, BrokerAway) as unavailable:
+            error = _unavailable("the control plane cannot do this now; ask again", why=unavailable)
         except Exception:
             log.exception("an agent's request failed", extra={"for": purpose, "client": _client(scope)})
             return Refused(500, "internal", "something went wrong here; it is in the control plane's log").answer()
@@ -120,17 +120,17 @@ class AgentDoor:
     # Endpoints
 
     async def enrol(self, scope: Scope, receive: Receive) -> Answer:
-        text = (str, type(None))
-        members: Members = {"token": str, "kind": str, "name": text, "about": dict}
-        told = object_read(await body_read(scope, receive, limit=SMALL_BYTES), members)
-        given = await self._desk.in_database(enrol, **told, now=timezone.now(), address=_client(scope))
-        return json_answer(201, given.as_json())
+        optional_text = (str, type(None))
+        members: Members = {"token": str, "kind": str, "name": optional_text, "about": dict}
+        fields = object_read(await body_read(scope, receive, limit=SMALL_BYTES), members)
+        issued_credentials = await self._desk.in_database(enrol, **fields, now=timezone.now(), address=_client(scope))
+        return json_answer(201, issued_credentials.as_json())
 
     async def credentials(self, scope: Scope, receive: Receive) -> Answer:
         token = bearer(scope)
-        told = object_read(await body_read(scope, receive, limit=SMALL_BYTES), {"rotate": bool})
-        given = await self._desk.in_database(_credentials, token, rotate=told["rotate"])
-        return json_answer(200, given.as_json())
+        fields = object_read(await body_read(scope, receive, limit=SMALL_BYTES), {"rotate": bool})
+        issued_credentials = await self._desk.in_database(_credentials, token, rotate=fields["rotate"])
+        return json_answer(200, issued_credentials.as_json())
 
     async def snapshot(self, scope: Scope, receive: Receive) -> Answer:
         agent = await self._desk.identified(bearer(scope))
@@ -155,14 +155,14 @@ class AgentDoor:
     async def pins(self, scope: Scope, receive: Receive) -> Answer:
         agent = await self._desk.identified(bearer(scope))
         pin_id = scope["path"][len(PREFIX) :].partition("/")[2]
-        told = await self._desk.in_database(pin_told, agent, pin_id, now=timezone.now())
-        if told is None:
+        pin = await self._desk.in_database(pin_told, agent, pin_id, now=timezone.now())
+        if pin is None:
             raise Refused(404, "not_found", "there is no such pin for this agent")
-        return json_answer(200, told)
+        return json_answer(200, pin)
 
     async def reports(self, scope: Scope, receive: Receive) -> Answer:
-        desk = self._desk
-        agent = await desk.identified(bearer(scope))
+        dispatcher = self._desk
+        agent = await dispatcher.identified(bearer(scope))
         body = await body_read(scope, receive)
         if len(body) > SMALL_BYTES or header(scope, b"content-encoding"):  # much work must not block other requests
             body, batch = await asyncio.to_thread(_unpacked, scope, body, agent)
@@ -171,17 +171,19 @@ class AgentDoor:
         now = timezone.now()
         if batch.heartbeat is not None:
             agent_heartbeats.inc()
-            desk.heard(Beat(agent.id, batch.heartbeat, now, batch.sent_at - now.timestamp()))
+            dispatcher.heard(Beat(agent.id, batch.heartbeat, now, batch.sent_at - now.timestamp()))
         acknowledged, refused_rows = (agent.number if agent.spool == batch.spool else 0), _NONE
         journal: Mapping[str, int] = {}
         if batch.reports:
-            stored = await desk.reported(agent.id, batch, size=len(body))
+            stored = await dispatcher.reported(agent.id, batch, size=len(body))
             if stored is None:
                 raise Revoked(agent.id)
             acknowledged, refused_rows = stored.intake.arrival.acknowledged, stored.refused_rows
             journal = stored.journal
             _counted(agent, batch, stored)
-        return json_answer(200, _told(desk, desk.now_known(agent), acknowledged, refused_rows) | {"journal": journal})
+        return json_answer(
+            200, _told(dispatcher, dispatcher.now_known(agent), acknowledged, refused_rows) | {"journal": journal}
+        )
 
 
 _ENDPOINTS: dict[str, tuple[str, Endpoint]] = {
@@ -234,25 +236,25 @@ def _batch(body: bytes, agent: AgentNow) -> Batch:
     return batch
 
 
-def _told(desk: Desk, agent: AgentNow, acknowledged: int, refused_rows: RefusedRows) -> dict[str, Any]:
+def _told(dispatcher: Desk, agent: AgentNow, acknowledged: int, refused_rows: RefusedRows) -> dict[str, Any]:
     desired = {"hash": agent.desired_hash, "generation": agent.desired_generation} if agent.desired_hash else None
     return {
         "acknowledged": acknowledged,
         "refused_rows": list(refused_rows),
         "desired": desired,
-        "cadence_seconds": desk.cadence_seconds,
+        "cadence_seconds": dispatcher.cadence_seconds,
         "now": timezone.now().timestamp(),
-        "watch": desk.watched,
+        "watch": dispatcher.watched,
     }
 
 
 def _counted(agent: AgentNow, batch: Batch, stored: Stored) -> None:
     arrival, dropped = stored.intake.arrival, stored.intake.facts.dropped
-    for reports, was in ((batch.reports[: arrival.seen], "repeated"), (arrival.fresh, "new")):
+    for reports, status in ((batch.reports[: arrival.seen], "repeated"), (arrival.fresh, "new")):
         for report in reports:
-            agent_reports.labels(report.kind, was).inc()
-    for what in dropped:
-        agent_reports.labels(what.partition(":")[0], "ignored").inc()
+            agent_reports.labels(report.kind, status).inc()
+    for ignored_report in dropped:
+        agent_reports.labels(ignored_report.partition(":")[0], "ignored").inc()
     if arrival.lost:
         agent_reports_lost.inc(arrival.lost)
     if stored.refused_rows:

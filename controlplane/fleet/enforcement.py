@@ -84,29 +84,29 @@ class Together:
 
 def together(field: str, grades: Mapping[str, Graded]) -> Together:
     """Combine the agents' grades: refused only if all refuse; if some refuse and others do not, best effort."""
-    single = [graded.grade for graded in grades.values()]
+    agent_grades = [graded.grade for graded in grades.values()]
     reasons: dict[str, tuple[str, ...]] = {}
     for agent, graded in grades.items():
         if graded.why:
             reasons[graded.why] = (*reasons.get(graded.why, ()), agent)
-    grade = _grade_together(field, single)
-    refusing = 0 if field in ROUTED_FIELDS and grade != "refused" else single.count("refused")
-    return Together(grade, len(single), single.count("enforced"), refusing, reasons)
+    grade = _grade_together(field, agent_grades)
+    refusing = 0 if field in ROUTED_FIELDS and grade != "refused" else agent_grades.count("refused")
+    return Together(grade, len(agent_grades), agent_grades.count("enforced"), refusing, reasons)
 
 
 def _grade_together(field: str, grades: Sequence[Grade]) -> Grade:
-    able = [grade for grade in grades if grade != "refused"]
-    if not able:
+    capable = [grade for grade in grades if grade != "refused"]
+    if not capable:
         return "refused" if grades else "untested"
-    weakest = min(able, key=WEAKEST_FIRST.index)
-    if len(able) == len(grades) or field in ROUTED_FIELDS:
+    weakest = min(capable, key=WEAKEST_FIRST.index)
+    if len(capable) == len(grades) or field in ROUTED_FIELDS:
         return weakest
-    return "untested" if {*able} == {"untested"} else "best_effort"
+    return "untested" if {*capable} == {"untested"} else "best_effort"
 
 
 def ability_of(about: Mapping[str, Any]) -> Ability:
-    own = about.get("kv_dtypes") or ()
-    formats = {model["name"]: tuple(model.get("kv_dtypes") or own) for model in about.get("models") or ()}
+    default_formats = about.get("kv_dtypes") or ()
+    formats = {model["name"]: tuple(model.get("kv_dtypes") or default_formats) for model in about.get("models") or ()}
     return Ability(about.get("enforcement") or {}, formats, about.get("computed_as") or {})
 
 
@@ -123,9 +123,9 @@ def _shown(name: str, ability: Ability, values: Collection[str]) -> dict[str, An
         graded = NO_MODEL if name in DERIVED_FIELDS else ability.grade(name, None)
         return {"grade": graded.grade, "why": graded.why, "values": {}}
     by_value = {value: ability.grade(name, value) for value in values}
-    whole = together(name, by_value)
-    shown = {value: {"grade": graded.grade, "why": graded.why} for value, graded in by_value.items()}
-    return {"grade": whole.grade, "why": "; ".join(whole.reasons), "values": shown}
+    combined = together(name, by_value)
+    grades_by_value = {value: {"grade": graded.grade, "why": graded.why} for value, graded in by_value.items()}
+    return {"grade": combined.grade, "why": "; ".join(combined.reasons), "values": grades_by_value}
 
 
 def serving_in(group_ids: Iterable[int] | None) -> list[Serving]:

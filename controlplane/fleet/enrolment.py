@@ -80,8 +80,8 @@ def enrol(*, token: str, kind: str, name: str | None, about: Any, now: datetime,
     with audited() as journal:
         # Check the token first: a caller without a valid one must learn nothing else.
         joining = join_token_spend(token, now=now)
-        kind, wanted, told = _asked(kind, name, about, joining)
-        agent, is_new = _agent_written(wanted, kind, joining, told, secret, now)
+        kind, agent_name, description = _asked(kind, name, about, joining)
+        agent, is_new = _agent_written(agent_name, kind, joining, description, secret, now)
         journal.record(
             _joining_actor(joining, address),
             "agent.enrol",
@@ -135,46 +135,46 @@ def _asked(kind: Any, name: Any, about: Any, joining: JoinToken) -> tuple[str, s
     if joining.agent and name not in (None, joining.agent):
         raise WrongName(expected=joining.agent, found=str(name))
     try:
-        wanted = joining.agent or (slug_check(name, "name") if name else "")
+        agent_name = joining.agent or (slug_check(name, "name") if name else "")
     except InvalidFields as error:
         raise MalformedRequest(error.problems) from None
-    return kind, wanted, about_read(about)
+    return kind, agent_name, about_read(about)
 
 
 def _agent_written(
     name: str, kind: str, joining: JoinToken, about: Mapping[str, Any], secret: NewSecret, now: datetime
 ) -> tuple[Agent, bool]:
-    there = Agent.objects.select_for_update(no_key=True).filter(pk=name).first() if name else None
-    given = {
+    existing_agent = Agent.objects.select_for_update(no_key=True).filter(pk=name).first() if name else None
+    fields = {
         "group": joining.group,
         "about": about,
         "token_hash": secret.hash,
         "enrolled_at": now,
         "enrolled_by": joining.name,
     }
-    if there is None:
-        return _agent_new(name or _name_made(kind), kind, given), True
-    if there.kind != kind:
-        raise WrongKind(expected=there.kind, found=kind, of=f"the name {name}")
-    if joining.agent != name and (there.revoked_at is None or is_standing(joining)):
+    if existing_agent is None:
+        return _agent_new(name or _name_made(kind), kind, fields), True
+    if existing_agent.kind != kind:
+        raise WrongKind(expected=existing_agent.kind, found=kind, of=f"the name {name}")
+    if joining.agent != name and (existing_agent.revoked_at is None or is_standing(joining)):
         raise NameTaken(name)
-    return _agent_taken_over(there, given), False
+    return _agent_taken_over(existing_agent, fields), False
 
 
-def _agent_new(name: str, kind: str, given: Mapping[str, Any]) -> Agent:
+def _agent_new(name: str, kind: str, fields: Mapping[str, Any]) -> Agent:
     try:
         with transaction.atomic():
-            return Agent.objects.create(pk=name, kind=kind, labels=given["about"]["labels"], **given)
+            return Agent.objects.create(pk=name, kind=kind, labels=fields["about"]["labels"], **fields)
     except IntegrityError:  # another agent enrolled under this name meanwhile
         raise NameTaken(name) from None
 
 
-def _agent_taken_over(agent: Agent, given: Mapping[str, Any]) -> Agent:
+def _agent_taken_over(agent: Agent, fields: Mapping[str, Any]) -> Agent:
     """Give an existing agent to a new process.
 
     Operators' settings stay, and its generations too, so that the next one is newer than all before.
     """
-    for name, value in {**FORGOTTEN, **given, "key_number": agent.key_number + 1}.items():
+    for name, value in {**FORGOTTEN, **fields, "key_number": agent.key_number + 1}.items():
         setattr(agent, name, value)
     agent.save()
     agent.refused.all().delete()

@@ -69,7 +69,7 @@ class MalformedRequest(AgentRefused):
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{one.field}: {one.message}" for one in self.problems))
+        super().__init__("; ".join(f"{problem.field}: {problem.message}" for problem in self.problems))
 
 
 class BrokerAway(FleetError):

@@ -19,10 +19,10 @@ def formats_needed() -> Mapping[int, frozenset[Needed]]:
 
 @lru_cache(maxsize=1)
 def _formats_at(seq: int, hash_: bytes) -> Mapping[int, frozenset[Needed]]:
-    found = defaultdict[int, set[Needed]](set)
+    needed_by_group = defaultdict[int, set[Needed]](set)
     for group, chain in chains_in_force():
-        found[group].update(_needed(chain))
-    return {group: frozenset(needed) for group, needed in found.items()}
+        needed_by_group[group].update(_needed(chain))
+    return {group: frozenset(needed) for group, needed in needed_by_group.items()}
 
 
 def _needed(chain: Chain) -> Iterator[Needed]:

@@ -21,10 +21,10 @@ def gauges_refresh(*, now: datetime | None = None) -> None:
     except DatabaseError:
         return
     cadence = cadence_seconds(len(living))
-    states = Counter((one.kind, state_of(one, now=now or timezone.now(), cadence=cadence)) for one in living)
-    apart = Counter(one.kind for one in living if not is_agent_in_sync(one))
+    states = Counter((agent.kind, state_of(agent, now=now or timezone.now(), cadence=cadence)) for agent in living)
+    out_of_sync = Counter(agent.kind for agent in living if not is_agent_in_sync(agent))
     for kind in KINDS:
-        agents_out_of_sync.labels(kind).set(apart[kind])
+        agents_out_of_sync.labels(kind).set(out_of_sync[kind])
         for state in AGENT_STATES:
             if state != "revoked":  # revoked agents no longer belong to the fleet
                 agents_by_state.labels(kind, state).set(states[kind, state])

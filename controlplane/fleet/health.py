@@ -123,22 +123,24 @@ def conditions(facts: AgentFacts, *, before: Conditions, now: datetime, stale_af
     """
     if facts.is_revoked or facts.last_seen_at is None:
         return {}
-    found = {kind: one for kind in KINDS if (one := _FINDERS[kind](facts, now, stale_after, ours)) is not None}
+    findings = {
+        kind: finding for kind in KINDS if (finding := _FINDERS[kind](facts, now, stale_after, ours)) is not None
+    }
     return {
         kind: {"since": before[kind]["since"] if kind in before else _text(since), "why": why[:WHY_LENGTH]}
-        for kind, (since, why) in found.items()
+        for kind, (since, why) in findings.items()
     }
 
 
-def gravest(found: Conditions) -> str | None:
+def gravest(agent_conditions: Conditions) -> str | None:
     """Return the reason of the gravest condition, to show beside the state."""
-    return next((found[kind]["why"] for kind in KINDS if kind in found), None)
+    return next((agent_conditions[kind]["why"] for kind in KINDS if kind in agent_conditions), None)
 
 
 Found = tuple[datetime, str] | None
 
 
-def _stale(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _stale(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     if facts.last_seen_at is None or not _is_silent(facts.last_seen_at, now, stale_after):
         return None
     if facts.last_seen_at > now:
@@ -147,27 +149,27 @@ def _stale(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> F
     return facts.last_seen_at, f"nothing heard of it since {_text(facts.last_seen_at)}"
 
 
-def _engine_down(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _engine_down(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     if facts.engine.get("state") not in ("down", "failed"):
         return None
     why = facts.engine.get("why") or "its sidecar does not say why"
     return now, f"the {facts.kind} is {facts.engine['state']}: {why}"
 
 
-def _rejected(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _rejected(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     is_about_this = facts.rejected_hash != "" and facts.rejected_hash == facts.desired_hash != facts.applied_hash
     if not is_about_this:
         return None
     return facts.rejected_at or now, f"it cannot hold what it is to hold: {facts.rejected_reason}"
 
 
-def _unknown_hash(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _unknown_hash(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     if facts.is_held_known:
         return None
     return now, f"it holds {_short(facts.held_hash or facts.applied_hash)}, which it was never to hold"
 
 
-def _engine_differs(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _engine_differs(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     if facts.kind != "engine" or facts.held_hash is None or facts.engine.get("state") not in UP:
         return None
     engine = facts.engine.get("hash")
@@ -176,27 +178,27 @@ def _engine_differs(facts: AgentFacts, now: datetime, stale_after: float, ours: 
     return now, f"its engine holds {_short(engine)}, its sidecar brought it {_short(facts.held_hash)}"
 
 
-def _behind(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _behind(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     if facts.applied_hash == facts.desired_hash or facts.behind_since is None or now - facts.behind_since <= BEHIND:
         return None
     return facts.behind_since, f"it holds {_short(facts.applied_hash)} and is to hold {_short(facts.desired_hash)}"
 
 
-def _unwritable(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _unwritable(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     """Return a condition if a serving engine gives a reason: it does so only while it waits to write to its disk."""
     if facts.engine.get("state") not in UP or not facts.engine.get("why"):
         return None
     return now, f"it waits for room on its disk: {facts.engine['why']}"
 
 
-def _capability_lost(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _capability_lost(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     """Return a condition if a policy needs formats that this engine once supported and no longer does.
 
     An engine that never supported a format has none: others of its mixed group serve it.
     """
     if facts.kind != "engine":
         return None
-    lost = sorted({one.kv_dtype for one in facts.needed if _is_lost(facts, one)})
+    lost = sorted({needed.kv_dtype for needed in facts.needed if _is_lost(facts, needed)})
     return (now, f"a policy needs {', '.join(lost)}, which it cannot do any more") if lost else None
 
 
@@ -208,33 +210,38 @@ def _is_lost(facts: AgentFacts, needed: Needed) -> bool:
     return needed.model in facts.model_formats and needed.kv_dtype not in facts.model_formats[needed.model]
 
 
-def _unproven(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _unproven(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     return (now, facts.why_idle) if facts.why_idle else None
 
 
-def _refusing(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
-    recent = sorted((one for one in facts.refused if now - one.last_at < REFUSED_WITHIN), key=lambda one: one.last_at)
+def _refusing(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
+    recent = sorted(
+        (refusal for refusal in facts.refused if now - refusal.last_at < REFUSED_WITHIN),
+        key=lambda refusal: refusal.last_at,
+    )
     if not recent:
         return None
-    told = ", ".join(f"{one.count} {one.reason}" for one in sorted(recent, key=lambda one: one.reason))
-    what = f"; the last: {recent[-1].what}" if recent[-1].what else ""
-    return recent[0].last_at, f"it refused commands: {told}{what}"
+    reasons = ", ".join(
+        f"{refusal.count} {refusal.reason}" for refusal in sorted(recent, key=lambda refusal: refusal.reason)
+    )
+    last_refusal = f"; the last: {recent[-1].what}" if recent[-1].what else ""
+    return recent[0].last_at, f"it refused commands: {reasons}{last_refusal}"
 
 
-def _version_skew(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
-    if _minor(facts.version) == _minor(ours):
+def _version_skew(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
+    if _minor(facts.version) == _minor(control_plane_version):
         return None
-    return now, f"it is version {facts.version or 'unknown'}, the control plane {ours}"
+    return now, f"it is version {facts.version or 'unknown'}, the control plane {control_plane_version}"
 
 
-def _clock_skew(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _clock_skew(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     skew = facts.clock_skew_seconds
     if abs(skew) <= SKEW_SECONDS:
         return None
     return now, f"its clock is {_rounded(abs(skew))} {'ahead' if skew > 0 else 'behind'}"
 
 
-def _lost_reports(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+def _lost_reports(facts: AgentFacts, now: datetime, stale_after: float, control_plane_version: str) -> Found:
     if not facts.lost_reports:
         return None
     plural = "report" if facts.lost_reports == 1 else "reports"

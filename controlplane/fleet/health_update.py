@@ -54,7 +54,7 @@ def conditions_update(*, now: datetime) -> list[str]:
     stale_after = stale_after_seconds(cadence_seconds(len(rows)))
     needed, refused, idle = formats_needed(), _refused(), _idle(rows)
     histories = _histories([row["id"] for row in rows if not _is_settled(row)])
-    judged = [
+    judgements = [
         _judged(
             {**row, **histories.get(row["id"], SETTLED)},
             needed.get(row["group_id"], NONE),
@@ -65,8 +65,8 @@ def conditions_update(*, now: datetime) -> list[str]:
         )
         for row in rows
     ]
-    _write([one for one in judged if one.is_changed])
-    return [one.agent for one in judged if one.is_news]
+    _write([judgement for judgement in judgements if judgement.is_changed])
+    return [judgement.agent for judgement in judgements if judgement.is_news]
 
 
 def _agents() -> "QuerySet[Agent, dict[str, Any]]":
@@ -79,7 +79,7 @@ def _agents() -> "QuerySet[Agent, dict[str, Any]]":
         "heartbeat__applied",
         "about__version",
         "about__backend",
-        *(f"about__{one}" for one in SERVING),
+        *(f"about__{name}" for name in SERVING),
     )
     texts: dict[str, KeyTextTransform | Cast] = {f"{part}_text": KT(part) for part in parts}
     texts |= {f"{column}_text": Cast(column, TextField()) for column in ("conditions", "formats_once")}
@@ -104,10 +104,10 @@ def _read(text: str | None) -> Any:
 
 def _is_settled(row: Mapping[str, Any]) -> bool:
     """Return whether acknowledgement and last heartbeat both match the desired state. No history is needed then."""
-    held = _read(row["heartbeat__applied_text"])
+    applied = _read(row["heartbeat__applied_text"])
     desired = row["desired_generation"], row["desired_hash"]
-    is_held = held is None or (held["generation"], held["hash"]) == desired
-    return is_held and (row["applied_generation"], row["applied_hash"]) == desired
+    is_applied = applied is None or (applied["generation"], applied["hash"]) == desired
+    return is_applied and (row["applied_generation"], row["applied_hash"]) == desired
 
 
 def _histories(agents: Collection[str]) -> dict[str, Mapping[str, Any]]:
@@ -115,41 +115,43 @@ def _histories(agents: Collection[str]) -> dict[str, Mapping[str, Any]]:
     if not agents:
         return {}
     generations = AgentGeneration.objects.filter(agent=OuterRef("pk"))
-    held = generations.filter(number=OuterRef("held_generation"), hash=OuterRef("held_hash"))
-    applied = generations.filter(number=OuterRef("applied_generation"), hash=OuterRef("applied_hash"))
-    newer = generations.filter(number__gt=OuterRef("applied_generation")).order_by("number")
-    named = Agent.objects.filter(pk__in=agents).annotate(
+    reported_generations = generations.filter(number=OuterRef("held_generation"), hash=OuterRef("held_hash"))
+    applied_generations = generations.filter(number=OuterRef("applied_generation"), hash=OuterRef("applied_hash"))
+    newer_generations = generations.filter(number__gt=OuterRef("applied_generation")).order_by("number")
+    annotated = Agent.objects.filter(pk__in=agents).annotate(
         held_generation=Cast(KT("heartbeat__applied__generation"), BigIntegerField()),
         held_hash=KT("heartbeat__applied__hash"),
     )
-    found = named.annotate(
-        is_held_known=Case(When(held_hash=None, then=True), default=Exists(held)),
-        is_applied_known=Case(When(applied_hash="", then=True), default=Exists(applied)),
-        behind_since=Subquery(newer.values("at")[:1]),
+    histories = annotated.annotate(
+        is_held_known=Case(When(held_hash=None, then=True), default=Exists(reported_generations)),
+        is_applied_known=Case(When(applied_hash="", then=True), default=Exists(applied_generations)),
+        behind_since=Subquery(newer_generations.values("at")[:1]),
     )
-    return {row["id"]: row for row in found.values("id", "is_held_known", "is_applied_known", "behind_since")}
+    return {row["id"]: row for row in histories.values("id", "is_held_known", "is_applied_known", "behind_since")}
 
 
 def _refused() -> Mapping[str, list[Refused]]:
-    found = defaultdict[str, list[Refused]](list)
-    for one in RefusedCommands.objects.all():
-        found[one.agent_id].append(Refused(one.reason, one.count, one.last_at, one.last_what))
-    return found
+    refused_by_agent = defaultdict[str, list[Refused]](list)
+    for row in RefusedCommands.objects.all():
+        refused_by_agent[row.agent_id].append(Refused(row.reason, row.count, row.last_at, row.last_what))
+    return refused_by_agent
 
 
 def _idle(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
     """Return by engine why the quality gate allows it no requests. Results are read only if there is a candidate."""
-    found = {row["id"]: served for row in rows if row["kind"] == "engine" and (served := _without_baseline(row))}
-    if not found:
+    served_by_agent = {
+        row["id"]: served for row in rows if row["kind"] == "engine" and (served := _without_baseline(row))
+    }
+    if not served_by_agent:
         return {}
-    results = results_read({one.model for served in found.values() for one in served})
-    return {agent: " ".join(filter(None, map(results.why_idle, served))) for agent, served in found.items()}
+    results = results_read({served_model.model for served in served_by_agent.values() for served_model in served})
+    return {agent: " ".join(filter(None, map(results.why_idle, served))) for agent, served in served_by_agent.items()}
 
 
 def _without_baseline(row: Mapping[str, Any]) -> list[Served]:
-    told = {one: said for one in SERVING if (said := _read(row[f"about__{one}_text"])) is not None}
-    served = served_by(row["id"], {**told, "backend": row["about__backend_text"]})
-    return [one for one in served if BASELINE not in one.formats]
+    parts = {name: part for name in SERVING if (part := _read(row[f"about__{name}_text"])) is not None}
+    served = served_by(row["id"], {**parts, "backend": row["about__backend_text"]})
+    return [served_model for served_model in served if BASELINE not in served_model.formats]
 
 
 def _judged(
@@ -171,7 +173,7 @@ def _facts(
 ) -> AgentFacts:
     formats = _read(row["about__kv_dtypes_text"]) or ()
     models = _model_formats(row["about__models_text"])
-    once = _formats_once(row["formats_once_text"], row["about__kv_dtypes_text"], row["about__models_text"])
+    formats_once = _formats_once(row["formats_once_text"], row["about__kv_dtypes_text"], row["about__models_text"])
     return AgentFacts(
         kind=row["kind"],
         is_revoked=False,
@@ -189,7 +191,7 @@ def _facts(
         clock_skew_seconds=row["clock_skew_seconds"],
         version=row["about__version_text"] or "",
         formats=formats,
-        formats_once=once,
+        formats_once=formats_once,
         model_formats=models,
         needed=needed,
         why_idle=why_idle,
@@ -200,20 +202,23 @@ def _facts(
 
 @lru_cache(maxsize=MOST_TEXTS)
 def _model_formats(models: str | None) -> Mapping[str, Collection[str]]:
-    return {one["name"]: one["kv_dtypes"] for one in _read(models) or ()}
+    return {model["name"]: model["kv_dtypes"] for model in _read(models) or ()}
 
 
 @lru_cache(maxsize=MOST_TEXTS)
 def _formats_once(once: str, formats: str | None, models: str | None) -> Collection[str]:
     """Return the formats that the agent has ever declared, including those it declares now."""
-    of_models = (one for each in _model_formats(models).values() for one in each)
-    return tuple(sorted({*_read(once), *(_read(formats) or ()), *of_models}))
+    model_kv_dtypes = (kv_dtype for model_formats in _model_formats(models).values() for kv_dtype in model_formats)
+    return tuple(sorted({*_read(once), *(_read(formats) or ()), *model_kv_dtypes}))
 
 
 def _write(changed: Collection[Judged]) -> None:
     if not changed:
         return
-    columns = [(one.agent, json_column(one.after), json_column(sorted(one.formats_after))) for one in changed]
+    columns = [
+        (judgement.agent, json_column(judgement.after), json_column(sorted(judgement.formats_after)))
+        for judgement in changed
+    ]
     with transaction.atomic():
-        list(agents_lock([one.agent for one in changed]).values_list("pk"))  # in the usual lock order
+        list(agents_lock([judgement.agent for judgement in changed]).values_list("pk"))  # in the usual lock order
         rows_update(Agent, "id text, conditions jsonb, formats_once jsonb", columns)

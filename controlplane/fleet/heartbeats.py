@@ -25,9 +25,9 @@ class Beat:
     seen_at: datetime
     skew_seconds: float  # by how much its clock is ahead of ours
 
-    def is_newer_than(self, other: "Beat") -> bool:
-        """Return whether this heartbeat replaces `other`. Between two boots, the order of arrival decides."""
-        boot, sequence = other.told["boot"], other.told["sequence"]
+    def is_newer_than(self, previous: "Beat") -> bool:
+        """Return whether this heartbeat replaces `previous`. Between two boots, the order of arrival decides."""
+        boot, sequence = previous.told["boot"], previous.told["sequence"]
         return bool(self.told["boot"] != boot or self.told["sequence"] > sequence)
 
 
@@ -41,13 +41,13 @@ class Newest:
         return bool(self._beats)
 
     def offer(self, beat: Beat) -> None:
-        before = self._beats.get(beat.agent)
-        if before is None or beat.is_newer_than(before):
+        previous = self._beats.get(beat.agent)
+        if previous is None or beat.is_newer_than(previous):
             self._beats[beat.agent] = beat
 
     def take(self) -> dict[str, Beat]:
-        taken, self._beats = self._beats, {}
-        return taken
+        beats, self._beats = self._beats, {}
+        return beats
 
     def put_back(self, beats: Iterable[Beat]) -> None:
         """Keep heartbeats that could not be written, except those that a newer one has replaced meanwhile."""
@@ -62,13 +62,13 @@ class Written:
     passed_over: list[str]  # agents with a heartbeat that has to wait
 
 
-def heartbeats_write(beats: Mapping[str, Beat], asked: Collection[str]) -> Written:
-    """Write the heartbeats, and return the current rows of their agents and of those in `asked`."""
+def heartbeats_write(beats: Mapping[str, Beat], agent_ids: Collection[str]) -> Written:
+    """Write the heartbeats, and return the current rows of their agents and of those in `agent_ids`."""
     names, arrays = columns_sql(_COLUMNS)
     with connection.cursor() as cursor:
         cursor.execute(
             _STATEMENT.format(names=names, arrays=arrays, columns=COLUMNS, ahead=_AHEAD),
-            [*_columns(beats.values()), sorted({*beats, *asked})],
+            [*_columns(beats.values()), sorted({*beats, *agent_ids})],
         )
         rows = cursor.fetchall()
     agents = [agent_now(row) for row in rows]
@@ -79,12 +79,12 @@ def heartbeats_write(beats: Mapping[str, Beat], asked: Collection[str]) -> Writt
 
 def _columns(beats: Collection[Beat]) -> list[list[Any]]:
     return [
-        [one.agent for one in beats],
-        [json_column(one.told) for one in beats],
-        [one.told["boot"] for one in beats],
-        [one.told["sequence"] for one in beats],
-        [one.seen_at for one in beats],
-        [one.skew_seconds for one in beats],
+        [beat.agent for beat in beats],
+        [json_column(beat.told) for beat in beats],
+        [beat.told["boot"] for beat in beats],
+        [beat.told["sequence"] for beat in beats],
+        [beat.seen_at for beat in beats],
+        [beat.skew_seconds for beat in beats],
     ]
 
 

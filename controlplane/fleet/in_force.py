@@ -98,5 +98,7 @@ def not_enforced(ability: Ability, fields: Sequence[InForce]) -> list[dict[str, 
 
 def unenforced_words(unenforced: Collection[Mapping[str, Any]]) -> str | None:
     """Return for example `it does not enforce offload disk (no disk tier)`, or None if it enforces everything."""
-    named = [f"{' '.join(filter(None, (field['field'], field['value'])))} ({field['why']})" for field in unenforced]
-    return f"it does not enforce {', '.join(named)}" if named else None
+    descriptions = [
+        f"{' '.join(filter(None, (field['field'], field['value'])))} ({field['why']})" for field in unenforced
+    ]
+    return f"it does not enforce {', '.join(descriptions)}" if descriptions else None

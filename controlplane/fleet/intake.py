@@ -111,10 +111,10 @@ class Intake:
 def intake_plan(received: Received, known: Known, batch: Batch) -> Intake:
     """Return the changes that a batch makes. Store all of them in one transaction, or none."""
     arrival = arrival_of(received, batch)
-    weighing = _Weighing(known)
+    reducer = _Weighing(known)
     for report in arrival.fresh:
-        weighing.weigh(report)
-    return Intake(arrival, weighing.facts())
+        reducer.weigh(report)
+    return Intake(arrival, reducer.facts())
 
 
 def is_absurd(generation: int, *, desired: int) -> bool:
@@ -129,14 +129,18 @@ def steps_proved(
     steps: Iterable[WaitingStep], proofs: Iterable[Proof], *, generation: int
 ) -> tuple[list[Ended], list[Proof]]:
     """Return the steps that applying this generation completes, and the proofs that are left over."""
-    due = [one for one in steps if one.deed == STATE and one.generation is not None and one.generation <= generation]
-    told = list(proofs)
-    ended = [_ended(step, [proof for proof in told if _concerns(step, proof)]) for step in due]
-    return ended, [proof for proof in told if not any(_concerns(step, proof) for step in due)]
+    due = [
+        step for step in steps if step.deed == STATE and step.generation is not None and step.generation <= generation
+    ]
+    all_proofs = list(proofs)
+    ended = [_ended(step, [proof for proof in all_proofs if _concerns(step, proof)]) for step in due]
+    return ended, [proof for proof in all_proofs if not any(_concerns(step, proof) for step in due)]
 
 
 def _ended(step: WaitingStep, proofs: Sequence[Proof]) -> Ended:
-    return Ended(step.id, True, blocks=sum(one.blocks for one in proofs), bytes=sum(one.bytes for one in proofs))
+    return Ended(
+        step.id, True, blocks=sum(proof.blocks for proof in proofs), bytes=sum(proof.bytes for proof in proofs)
+    )
 
 
 def _concerns(step: WaitingStep, proof: Proof) -> bool:
@@ -162,26 +166,26 @@ class _Weighing:
         return self._facts
 
     def weigh(self, report: Report) -> None:
-        told = report.told
+        content = report.told
         if report.kind == "applied":
-            self._applied(told["generation"], told["hash"])
+            self._applied(content["generation"], content["hash"])
         elif report.kind == "purged":
-            self._purged(told)
+            self._purged(content)
         elif report.kind == "receipt":
-            self._receipt(told)
+            self._receipt(content)
         elif report.kind == "rejected":
-            reason = told.get("reason") or ""  # short texts may be missing
-            self._facts.rejected, self._facts.is_rejection_over = Rejected(told["hash"], reason), False
+            reason = content.get("reason") or ""  # short texts may be missing
+            self._facts.rejected, self._facts.is_rejection_over = Rejected(content["hash"], reason), False
         elif report.kind == "refused":
-            count, _ = self._facts.refused.get(told["reason"], (0, ""))
-            self._facts.refused[told["reason"]] = (min(count + told["count"], MOST), told.get("what") or "")
+            count, _ = self._facts.refused.get(content["reason"], (0, ""))
+            self._facts.refused[content["reason"]] = (min(count + content["count"], MOST), content.get("what") or "")
         elif report.kind == "about":
-            self._about(told)
+            self._about(content)
         # usage, levels and gaps are added up elsewhere, in the same transaction: recording.py
 
-    def _about(self, told: Mapping[str, Any]) -> None:
+    def _about(self, content: Mapping[str, Any]) -> None:
         try:
-            self._facts.about = about_read(told)
+            self._facts.about = about_read(content)
         except MalformedRequest as error:
             self._facts.dropped.append(f"about: {error}")
 
@@ -201,70 +205,75 @@ class _Weighing:
             self._proved(generation, is_new=is_new)
 
     def _proved(self, generation: int, *, is_new: bool) -> None:
-        ended, left = steps_proved(self._waiting.values(), self._proofs.values(), generation=generation)
-        for one in ended:
-            del self._waiting[one.step]
+        ended, remaining = steps_proved(self._waiting.values(), self._proofs.values(), generation=generation)
+        for ended_step in ended:
+            del self._waiting[ended_step.step]
         self._facts.ended += ended
         # Proofs reported before a new state belong to that state, whichever operation they were for. If the agent only
         # repeats its state, as it does after a restart, proofs of the next state may be here already.
-        self._proofs = {} if is_new else {proof.namespace: proof for proof in left}
+        self._proofs = {} if is_new else {proof.namespace: proof for proof in remaining}
 
     def _rejection_over(self, hash_: str) -> None:
         rejected = self._facts.rejected.hash if self._facts.rejected else self._known.rejected_hash
         if rejected == hash_:
             self._facts.rejected, self._facts.is_rejection_over = None, True
 
-    def _purged(self, told: Mapping[str, Any]) -> None:
-        namespace = int(told["namespace"]) if told["namespace"].isdecimal() else -1
+    def _purged(self, content: Mapping[str, Any]) -> None:
+        namespace = int(content["namespace"]) if content["namespace"].isdecimal() else -1
         organisation = self._known.organisations.get(namespace)
         if organisation is None:
             self._facts.dropped.append("purged: there is no such namespace")
             return
-        before = self._proofs.get(namespace, Proof(namespace, organisation, 0, 0, 0))
+        previous = self._proofs.get(namespace, Proof(namespace, organisation, 0, 0, 0))
         self._proofs[namespace] = Proof(
             namespace,
             organisation,
-            epoch=max(before.epoch, told["epoch"]),
-            blocks=min(before.blocks + told["blocks"], MOST),
-            bytes=min(before.bytes + told["bytes"], MOST),
+            epoch=max(previous.epoch, content["epoch"]),
+            blocks=min(previous.blocks + content["blocks"], MOST),
+            bytes=min(previous.bytes + content["bytes"], MOST),
         )
 
-    def _receipt(self, told: Mapping[str, Any]) -> None:
-        owed = (one for one in self._waiting.values() if one.operation == told["operation"] and one.deed != STATE)
-        step = next(owed, None)
+    def _receipt(self, content: Mapping[str, Any]) -> None:
+        owed_steps = (
+            step for step in self._waiting.values() if step.operation == content["operation"] and step.deed != STATE
+        )
+        step = next(owed_steps, None)
         if step is None:
             self._facts.dropped.append("receipt: no such operation waits for this agent")
             return
         del self._waiting[step.id]
-        self._facts.ended.append(_receipt_of(step, told))
+        self._facts.ended.append(_receipt_of(step, content))
 
 
-def _receipt_of(step: WaitingStep, told: Mapping[str, Any]) -> Ended:
-    result = _result_kept(told["result"])
+def _receipt_of(step: WaitingStep, content: Mapping[str, Any]) -> Ended:
+    result = _result_kept(content["result"])
     blocks, bytes_ = (_count(result.get(name)) for name in ("blocks", "bytes"))
     note = result.get("why", "")
     note = note[:MOST_NOTE_CHARACTERS] if isinstance(note, str) else ""
-    return Ended(step.id, told["ok"], blocks=blocks, bytes=bytes_, note=note, result=result)
+    return Ended(step.id, content["ok"], blocks=blocks, bytes=bytes_, note=note, result=result)
 
 
-def _result_kept(told: Mapping[str, Any]) -> Mapping[str, Any]:
+def _result_kept(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a receipt's result if it can be stored and shown, otherwise a short replacement. Its form is free."""
     try:
-        is_small = len(canonical_json(dict(told))) <= MOST_RESULT_BYTES
+        is_small = len(canonical_json(dict(result))) <= MOST_RESULT_BYTES
     except (ValueError, RecursionError):
         is_small = False
     if is_small:
-        return told
-    return {"why": f"the result is larger than {MOST_RESULT_BYTES} bytes, or no JSON"} | _problems_kept(told)
+        return result
+    return {"why": f"the result is larger than {MOST_RESULT_BYTES} bytes, or no JSON"} | _problems_kept(result)
 
 
-def _problems_kept(told: Mapping[str, Any]) -> dict[str, Any]:
+def _problems_kept(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the problems that a check found. They are never dropped, because rollouts roll back because of them."""
-    problems = told.get("problems")
+    problems = result.get("problems")
     if not isinstance(problems, list):
         return {}
-    words = [one[:PROBLEM_LENGTH] if isinstance(one, str) else "(not a sentence)" for one in problems[:PROBLEMS_KEPT]]
-    return {"problems": words, "problem_count": max(len(problems), _count(told.get("problem_count")))}
+    texts = [
+        problem[:PROBLEM_LENGTH] if isinstance(problem, str) else "(not a sentence)"
+        for problem in problems[:PROBLEMS_KEPT]
+    ]
+    return {"problems": texts, "problem_count": max(len(problems), _count(result.get("problem_count")))}
 
 
 def _count(value: Any) -> int:

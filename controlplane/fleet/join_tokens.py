@@ -141,9 +141,14 @@ def _uses_check(uses: int | None, agent: str) -> None:
 
 def _duration_check(expires_in: timedelta) -> None:
     if not SHORTEST <= expires_in <= LONGEST:
-        least, most = int(SHORTEST.total_seconds()), int(LONGEST.total_seconds())
+        minimum_seconds, maximum_seconds = int(SHORTEST.total_seconds()), int(LONGEST.total_seconds())
         raise InvalidFields(
-            [FieldProblem("expires_in_seconds", f"{expires_in.total_seconds():.0f} is not {least} to {most}")]
+            [
+                FieldProblem(
+                    "expires_in_seconds",
+                    f"{expires_in.total_seconds():.0f} is not {minimum_seconds} to {maximum_seconds}",
+                )
+            ]
         )
 
 

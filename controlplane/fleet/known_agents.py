@@ -42,18 +42,18 @@ class TokenOwner:
 
 def token_owners(hashes: Collection[bytes]) -> dict[bytes, TokenOwner]:
     """Return the owners by token hash. Hashes without an owner are left out."""
-    asked = sorted(hashes)
+    sorted_hashes = sorted(hashes)
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {COLUMNS}, next_token_hash FROM fleet_agent AS agent "  # noqa: S608  # names are ours
             "WHERE token_hash = ANY(%s) OR next_token_hash = ANY(%s)",
-            [asked, asked],
+            [sorted_hashes, sorted_hashes],
         )
         rows = cursor.fetchall()
-    found: dict[bytes, TokenOwner] = {}
+    owners: dict[bytes, TokenOwner] = {}
     for row in rows:
-        agent, following = agent_now(row), row[COLUMN_COUNT]
-        found[agent.token_hash] = TokenOwner(agent, is_next=False)
-        if following is not None:
-            found[bytes(following)] = TokenOwner(agent, is_next=True)
-    return found
+        agent, next_token_hash = agent_now(row), row[COLUMN_COUNT]
+        owners[agent.token_hash] = TokenOwner(agent, is_next=False)
+        if next_token_hash is not None:
+            owners[bytes(next_token_hash)] = TokenOwner(agent, is_next=True)
+    return owners

@@ -30,8 +30,8 @@ def steps_begin(operation: Operation, group_ids: Collection[int]) -> list[str]:
     """Add a step for every agent of these groups: each must prove that it applied what this transaction leaves."""
     if not group_ids:
         return []
-    theirs = Agent.objects.filter(group__in=group_ids, revoked_at=None)
-    agents = list(theirs.order_by("pk").values_list("pk", flat=True))
+    group_agents = Agent.objects.filter(group__in=group_ids, revoked_at=None)
+    agents = list(group_agents.order_by("pk").values_list("pk", flat=True))
     steps = (OperationStep(operation=operation, agent_id=agent, deed=STATE) for agent in agents)
     OperationStep.objects.bulk_create(steps, batch_size=BATCH)
     return agents
@@ -59,8 +59,10 @@ def operation_of_agents(
     )
     deadline = now + timedelta(seconds=seconds)
     steps = (
-        OperationStep(operation=operation, agent_id=one, deed=deed, arguments=dict(arguments or {}), deadline=deadline)
-        for one in sorted(agents)
+        OperationStep(
+            operation=operation, agent_id=agent, deed=deed, arguments=dict(arguments or {}), deadline=deadline
+        )
+        for agent in sorted(agents)
     )
     OperationStep.objects.bulk_create(steps, batch_size=BATCH)
     return operation
@@ -68,36 +70,41 @@ def operation_of_agents(
 
 def steps_waiting(agents: Collection[str]) -> dict[str, list[WaitingStep]]:
     """Return the steps that each of these agents owes, oldest first."""
-    found = defaultdict[str, list[WaitingStep]](list)
+    steps_by_agent = defaultdict[str, list[WaitingStep]](list)
     for step in _waiting(OperationStep.objects.filter(agent__in=agents)):
-        found[step.agent_id].append(_step_view(step))
-    return found
+        steps_by_agent[step.agent_id].append(_step_view(step))
+    return steps_by_agent
 
 
 def proofs_kept(agents: Collection[str]) -> dict[str, list[Proof]]:
     """Return the purges that each agent has proved without having acknowledged the state that requested them."""
     rows = list(PurgeProof.objects.filter(agent__in=agents).order_by("pk"))
     owners = namespace_organisations({row.namespace_id for row in rows})
-    found = defaultdict[str, list[Proof]](list)
+    proofs_by_agent = defaultdict[str, list[Proof]](list)
     for row in rows:
         if row.namespace_id in owners:
             owner = owners[row.namespace_id]
-            found[row.agent_id].append(Proof(row.namespace_id, owner, row.epoch, row.blocks, row.bytes))
-    return found
+            proofs_by_agent[row.agent_id].append(Proof(row.namespace_id, owner, row.epoch, row.blocks, row.bytes))
+    return proofs_by_agent
 
 
-def proofs_replace(left: Mapping[str, Sequence[Proof]], *, now: datetime) -> None:
-    """Replace all stored proofs of each agent in `left`."""
-    if not left:
+def proofs_replace(proofs_by_agent: Mapping[str, Sequence[Proof]], *, now: datetime) -> None:
+    """Replace all stored proofs of each agent in `proofs_by_agent`."""
+    if not proofs_by_agent:
         return
-    PurgeProof.objects.filter(agent__in=left).delete()
+    PurgeProof.objects.filter(agent__in=proofs_by_agent).delete()
     PurgeProof.objects.bulk_create(
         (
             PurgeProof(
-                agent_id=agent, namespace_id=one.namespace, epoch=one.epoch, blocks=one.blocks, bytes=one.bytes, at=now
+                agent_id=agent,
+                namespace_id=proof.namespace,
+                epoch=proof.epoch,
+                blocks=proof.blocks,
+                bytes=proof.bytes,
+                at=now,
             )
-            for agent, proofs in left.items()
-            for one in proofs
+            for agent, proofs in proofs_by_agent.items()
+            for proof in proofs
         ),
         batch_size=BATCH,
     )
@@ -121,14 +128,16 @@ def steps_end(ended: Collection[Ended], *, now: datetime) -> int:
 
     A step that ended before keeps its receipt.
     """
-    outcomes = {one.step: one for one in ended}
+    outcomes = {outcome.step: outcome for outcome in ended}
     if not outcomes:
         return 0
-    held = OperationStep.objects.select_for_update(of=("self",), no_key=True).select_related("operation")
-    held = held.only("agent_id", "operation_id", "operation__scope").filter(pk__in=outcomes, state=WAITING)
+    locked_steps = OperationStep.objects.select_for_update(of=("self",), no_key=True).select_related("operation")
+    locked_steps = locked_steps.only("agent_id", "operation_id", "operation__scope").filter(
+        pk__in=outcomes, state=WAITING
+    )
     receipts = defaultdict[UUID, list[Receipt]](list)
     columns = list[tuple[int, str, str]]()
-    for step in held.order_by("pk"):
+    for step in locked_steps.order_by("pk"):
         outcome = outcomes[step.pk]
         receipt = _receipt(step, outcome, now=now)
         receipts[step.operation_id].append(receipt)
@@ -156,14 +165,16 @@ def _result(outcome: Ended) -> Receipt:
 
 
 def _operations_advance(receipts: Mapping[UUID, Sequence[Receipt]], *, now: datetime) -> None:
-    held = Operation.objects.select_for_update(no_key=True).filter(pk__in=receipts, state=Operation.State.RUNNING)
-    operations = list(held.order_by("pk"))
+    locked_operations = Operation.objects.select_for_update(no_key=True).filter(
+        pk__in=receipts, state=Operation.State.RUNNING
+    )
+    operations = list(locked_operations.order_by("pk"))
     failed = _failed(receipts)
     for operation in operations:
-        news = receipts[operation.pk]
-        told = {one["agent"] for one in news}
-        operation.receipts = [*operation.receipts, *news]
-        operation.awaited_agents = [one for one in operation.awaited_agents if one not in told]
+        new_receipts = receipts[operation.pk]
+        reported_agents = {receipt["agent"] for receipt in new_receipts}
+        operation.receipts = [*operation.receipts, *new_receipts]
+        operation.awaited_agents = [agent for agent in operation.awaited_agents if agent not in reported_agents]
         if not operation.awaited_agents:
             operation.state = Operation.State.FAILED if operation.pk in failed else Operation.State.DONE
             operation.finished_at = now
@@ -185,13 +196,13 @@ def steps_sweep(*, now: datetime) -> int:
     with transaction.atomic():
         dropped = _all_of(OperationStep.objects.filter(agent__revoked_at__isnull=False), True, "revoked")
         late = _all_of(OperationStep.objects.filter(deadline__lt=now), False, "no receipt came before the deadline")
-        gone = steps_end([*dropped, *late], now=now)
-    return gone + steps_settle(now=now)
+        ended_count = steps_end([*dropped, *late], now=now)
+    return ended_count + steps_settle(now=now)
 
 
 def _all_of(steps: "QuerySet[OperationStep]", is_done: bool, note: str) -> list[Ended]:
-    ids = steps.filter(state=WAITING).order_by("pk").values_list("pk", flat=True)
-    return [Ended(one, is_done, note=note) for one in ids[:BATCH]]
+    step_ids = steps.filter(state=WAITING).order_by("pk").values_list("pk", flat=True)
+    return [Ended(step_id, is_done, note=note) for step_id in step_ids[:BATCH]]
 
 
 def steps_settle(*, now: datetime, agents: Collection[str] | None = None) -> int:
@@ -201,31 +212,40 @@ def steps_settle(*, now: datetime, agents: Collection[str] | None = None) -> int
     if not names:
         return 0
     with transaction.atomic():
-        generations = {one.pk: one.applied_generation for one in agents_lock(names).only("applied_generation")}
-        kept = proofs_kept(names)
-        ended, left = list[Ended](), dict[str, Sequence[Proof]]()
+        generations = {agent.pk: agent.applied_generation for agent in agents_lock(names).only("applied_generation")}
+        proofs_by_agent = proofs_kept(names)
+        ended, remaining_proofs = list[Ended](), dict[str, Sequence[Proof]]()
         steps = _waiting(_proved_already().filter(agent__in=names))
-        for agent, theirs in groupby(sorted(steps, key=lambda one: one.agent_id), key=lambda one: one.agent_id):
-            proofs = kept.get(agent, [])
-            done, rest = steps_proved(map(_step_view, theirs), proofs, generation=generations[agent])
-            ended += done
-            if len(rest) < len(proofs):
-                left[agent] = rest
-        proofs_replace(left, now=now)
+        for agent, agent_steps in groupby(
+            sorted(steps, key=lambda step: step.agent_id), key=lambda step: step.agent_id
+        ):
+            proofs = proofs_by_agent.get(agent, [])
+            completed, remaining = steps_proved(map(_step_view, agent_steps), proofs, generation=generations[agent])
+            ended += completed
+            if len(remaining) < len(proofs):
+                remaining_proofs[agent] = remaining
+        proofs_replace(remaining_proofs, now=now)
         return steps_end(ended, now=now)
 
 
 def _proved_already() -> "QuerySet[OperationStep]":
-    was_to_hold_it = AgentGeneration.objects.filter(
+    matching_generation = AgentGeneration.objects.filter(
         agent=OuterRef("agent"), number=OuterRef("agent__applied_generation"), hash=OuterRef("agent__applied_hash")
     )
-    is_reached = Q(state=WAITING, deed=STATE, generation__lte=F("agent__applied_generation"))
-    return OperationStep.objects.filter(is_reached & Exists(was_to_hold_it))
+    is_applied = Q(state=WAITING, deed=STATE, generation__lte=F("agent__applied_generation"))
+    return OperationStep.objects.filter(is_applied & Exists(matching_generation))
 
 
 def _waiting(steps: "QuerySet[OperationStep]") -> "QuerySet[OperationStep]":
-    wanted = ("agent_id", "deed", "generation", "operation_id", "operation__namespace_id", "operation__organisation_id")
-    return steps.filter(state=WAITING).select_related("operation").only(*wanted).order_by("pk")
+    columns = (
+        "agent_id",
+        "deed",
+        "generation",
+        "operation_id",
+        "operation__namespace_id",
+        "operation__organisation_id",
+    )
+    return steps.filter(state=WAITING).select_related("operation").only(*columns).order_by("pk")
 
 
 def _step_view(step: OperationStep) -> WaitingStep:

@@ -55,29 +55,29 @@ class Results:
         A format computed as another takes that format's verdict, unless it has a result under its own name.
         """
         known = self.verdicts.get(served.key, {})
-        own = "passed" if kv_dtype == BASELINE else known.get(kv_dtype)
-        return own or known.get(served.computed(kv_dtype))
+        own_verdict = "passed" if kv_dtype == BASELINE else known.get(kv_dtype)
+        return own_verdict or known.get(served.computed(kv_dtype))
 
     def may_serve(self, served: Served, kv_dtype: str) -> bool:
         return self.verdict(served, kv_dtype) in LET_THROUGH
 
     def allowed(self, served: Served) -> tuple[str, ...]:
         """Return the formats that the engine supports and may serve."""
-        return tuple(one for one in served.formats if self.may_serve(served, one))
+        return tuple(kv_dtype for kv_dtype in served.formats if self.may_serve(served, kv_dtype))
 
     def why_not(self, served: Served, kv_dtype: str) -> str:
         """Return a sentence with the format's result and the formats to use instead."""
         result = self._result(served, kv_dtype)
-        instead = ", ".join(self.allowed(served)) or "nothing"
-        return f"{format_words(kv_dtype, dict(served.computed_as))} {result} on {served.name}; there is {instead}"
+        alternatives = ", ".join(self.allowed(served)) or "nothing"
+        return f"{format_words(kv_dtype, dict(served.computed_as))} {result} on {served.name}; there is {alternatives}"
 
     def why_idle(self, served: Served) -> str:
         """Return why an engine gets no request for a model: none of its formats may carry traffic. Empty if one may."""
         if not served.formats or self.allowed(served):
             return ""
-        computed = dict.fromkeys(served.computed(one) for one in served.formats)
-        said = ", ".join(f"{one} {self._result(served, one)}" for one in computed)
-        return f"it gets no requests: {said} on {served.name}; {BASELINE} needs no result"
+        computed = dict.fromkeys(served.computed(kv_dtype) for kv_dtype in served.formats)
+        results = ", ".join(f"{kv_dtype} {self._result(served, kv_dtype)}" for kv_dtype in computed)
+        return f"it gets no requests: {results} on {served.name}; {BASELINE} needs no result"
 
     def _result(self, served: Served, kv_dtype: str) -> str:
         verdict = self.verdict(served, kv_dtype)
@@ -95,28 +95,35 @@ def backend_of(about: Mapping[str, Any]) -> str:
 
 
 def served_by(agent: str, about: Mapping[str, Any]) -> list[Served]:
-    own, backend = about.get("kv_dtypes", ()), backend_of(about)
+    default_formats, backend = about.get("kv_dtypes", ()), backend_of(about)
     computed_as = tuple(sorted(about.get("computed_as", {}).items()))
     return [
-        Served(agent, one["name"], one["revision"], backend, tuple(one.get("kv_dtypes") or own), computed_as)
-        for one in about.get("models", ())
+        Served(
+            agent,
+            model["name"],
+            model["revision"],
+            backend,
+            tuple(model.get("kv_dtypes") or default_formats),
+            computed_as,
+        )
+        for model in about.get("models", ())
     ]
 
 
 def served_in(group_ids: Iterable[int]) -> dict[int, list[Served]]:
     """Return the models that engines serve, by group, in one query. Groups without any are left out."""
     rows = Agent.objects.filter(kind="engine", revoked_at=None, group__in=set(group_ids)).order_by("pk")
-    found: dict[int, list[Served]] = {}
+    served_by_group: dict[int, list[Served]] = {}
     for group, agent, about in rows.values_list("group_id", "pk", "about"):
-        found.setdefault(group, []).extend(served_by(agent, about))
-    return {group: served for group, served in found.items() if served}
+        served_by_group.setdefault(group, []).extend(served_by(agent, about))
+    return {group: served for group, served in served_by_group.items() if served}
 
 
 def results_read(models: Iterable[str] | None = None) -> Results:
     """Read the results of these models, or of all, in one query."""
     verdicts: dict[tuple[str, str, str], dict[str, str]] = {}
-    for one in newest_results(models):
-        verdicts.setdefault((one.model, one.revision, one.backend), {})[one.kv_dtype] = one.verdict
+    for result in newest_results(models):
+        verdicts.setdefault((result.model, result.revision, result.backend), {})[result.kv_dtype] = result.verdict
     return Results(verdicts)
 
 
@@ -124,9 +131,9 @@ def newest_results(models: Iterable[str] | None = None) -> list[QualityResult]:
     """Return the result that counts for each model, revision, backend and format: the newest conclusive one, else the
     newest."""
     rows = QualityResult.objects.all() if models is None else QualityResult.objects.filter(model__in=set(models))
-    place = ("model", "revision", "backend", "kv_dtype")
-    tells = Case(When(**{f"figures__{UNTELLING}": True}, then=1), default=0)
-    return list(rows.order_by(*place, tells, "-created_at", "-pk").distinct(*place))
+    key_fields = ("model", "revision", "backend", "kv_dtype")
+    is_inconclusive = Case(When(**{f"figures__{UNTELLING}": True}, then=1), default=0)
+    return list(rows.order_by(*key_fields, is_inconclusive, "-created_at", "-pk").distinct(*key_fields))
 
 
 def refused_formats(served: Sequence[Served], results: Results | None = None) -> dict[str, dict[str, str]]:
@@ -134,16 +141,22 @@ def refused_formats(served: Sequence[Served], results: Results | None = None) ->
 
     A format that one engine may serve and another may not is not refused: routes name the formats of each engine.
     """
-    known = results_read({one.model for one in served}) if results is None else results
+    known = results_read({served_model.model for served_model in served}) if results is None else results
     refused: dict[str, dict[str, str]] = {}
-    for model in sorted({one.model for one in served}):
-        ours = [one for one in served if one.model == model]
-        open_ones = {kv_dtype for one in ours for kv_dtype in known.allowed(one)}
-        shut = [one for one in OFFERED if one not in open_ones and any(one in served.formats for served in ours)]
-        if shut:
-            refused[model] = {one: known.why_not(_who_could(ours, one), one) for one in shut}
+    for model in sorted({served_model.model for served_model in served}):
+        candidates = [served_model for served_model in served if served_model.model == model]
+        allowed = {kv_dtype for served_model in candidates for kv_dtype in known.allowed(served_model)}
+        blocked = [
+            kv_dtype
+            for kv_dtype in OFFERED
+            if kv_dtype not in allowed and any(kv_dtype in served.formats for served in candidates)
+        ]
+        if blocked:
+            refused[model] = {
+                kv_dtype: known.why_not(_who_could(candidates, kv_dtype), kv_dtype) for kv_dtype in blocked
+            }
     return refused
 
 
 def _who_could(served: Sequence[Served], kv_dtype: str) -> Served:
-    return next(one for one in served if kv_dtype in one.formats)
+    return next(served_model for served_model in served if kv_dtype in served_model.formats)

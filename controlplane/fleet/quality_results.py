@@ -86,14 +86,24 @@ class Artefact(_Read):
             return "the run was quick: too little text to decide by"
         if not self.is_control_rejected:
             return "the run was blind: its control was not rejected"
-        floor = [one for one in self.measurements if one.kv_format in FLOOR and not one.scale_set]
-        is_exact = {one.kv_format for one in floor if one.verdict == "passed"} == {*FLOOR}
+        floor_measurements = [
+            measurement
+            for measurement in self.measurements
+            if measurement.kv_format in FLOOR and not measurement.scale_set
+        ]
+        is_exact = {measurement.kv_format for measurement in floor_measurements if measurement.verdict == "passed"} == {
+            *FLOOR
+        }
         return "" if is_exact else f"{' or '.join(FLOOR)} did not pass: something is wrong with all formats alike"
 
     def of(self, kv_dtype: str, scales: ScaleSets) -> Measurement | None:
         """Return the measurement that decides on a format: the worst among the scale sets that may be served."""
-        found = [one for one in self.measurements if one.kv_format == kv_dtype and _is_meant(one, scales)]
-        return min(found, key=lambda one: WORST.index(one.verdict), default=None)
+        candidates = [
+            measurement
+            for measurement in self.measurements
+            if measurement.kv_format == kv_dtype and _is_meant(measurement, scales)
+        ]
+        return min(candidates, key=lambda measurement: WORST.index(measurement.verdict), default=None)
 
 
 def _is_meant(measurement: Measurement, scales: ScaleSets) -> bool:
@@ -103,34 +113,34 @@ def _is_meant(measurement: Measurement, scales: ScaleSets) -> bool:
     return bool(measurement.scale_set) == (scales == "calibrated")
 
 
-def artefact_read(told: Mapping[str, Any], *, where: str = "artefact") -> Artefact:
+def artefact_read(document: Mapping[str, Any], *, where: str = "artefact") -> Artefact:
     """Return the artefact if it is unchanged and valid, or raise InvalidFields with everything that is wrong."""
-    if told.get("schema") != SCHEMA:
+    if document.get("schema") != SCHEMA:
         raise InvalidFields([FieldProblem(f"{where}.schema", f"must be {SCHEMA}")])
-    if told.get("digest") != artefact_digest(told):
+    if document.get("digest") != artefact_digest(document):
         raise InvalidFields([FieldProblem(f"{where}.digest", "does not fit what the file says: it was changed")])
     try:
-        return Artefact.model_validate(told)
+        return Artefact.model_validate(document)
     except ValidationError as error:
-        found = [{**one, "loc": (where, *one["loc"])} for one in error.errors()]
-        raise InvalidFields(field_problems(found, root=where)) from None
+        problems = [{**problem, "loc": (where, *problem["loc"])} for problem in error.errors()]
+        raise InvalidFields(field_problems(problems, root=where)) from None
 
 
-def artefact_digest(told: Mapping[str, Any]) -> str:
+def artefact_digest(document: Mapping[str, Any]) -> str:
     """Return the digest over all other members, as artefact.py computes it."""
-    content = {name: value for name, value in told.items() if name != "digest"}
+    content = {name: value for name, value in document.items() if name != "digest"}
     return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def artefact_load(path: Path) -> Artefact:
     """Read an artefact from a file. Raise OSError or InvalidFields."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
+        document = None
+    if not isinstance(document, dict):
         raise InvalidFields([FieldProblem(path.name, "is no JSON object")])
-    return artefact_read(told, where=path.name)
+    return artefact_read(document, where=path.name)
 
 
 def quality_record(*, actor: Actor, model: str, artefact: Artefact, scales: ScaleSets = "any") -> list[QualityResult]:
@@ -139,13 +149,15 @@ def quality_record(*, actor: Actor, model: str, artefact: Artefact, scales: Scal
     A model that is served under several names has results under each. An inconclusive result of a quick or blind run
     does not count where there is another.
     """
-    measured = {one: found for one in OFFERED if (found := artefact.of(one, scales)) is not None}
-    if not measured:
+    measurements = {
+        kv_dtype: measurement for kv_dtype in OFFERED if (measurement := artefact.of(kv_dtype, scales)) is not None
+    }
+    if not measurements:
         problem = f"has no format that policies know with {scales} scales"
         raise InvalidFields([FieldProblem("artefact.measurements", problem)])
     with audited() as journal:
         results = QualityResult.objects.bulk_create(
-            _result(actor, model, artefact, kv_dtype, found) for kv_dtype, found in measured.items()
+            _result(actor, model, artefact, kv_dtype, measurement) for kv_dtype, measurement in measurements.items()
         )
         journal.record(
             actor,
@@ -154,40 +166,40 @@ def quality_record(*, actor: Actor, model: str, artefact: Artefact, scales: Scal
             after={
                 "revision": artefact.model_revision,
                 "backend": artefact.backend,
-                "verdicts": {one.kv_dtype: one.verdict for one in results},
+                "verdicts": {result.kv_dtype: result.verdict for result in results},
                 "digest": artefact.digest,
             },
         )
     return results
 
 
-def _result(actor: Actor, model: str, artefact: Artefact, kv_dtype: str, found: Measurement) -> QualityResult:
-    doubt = artefact.doubt if found.verdict == "passed" else ""
-    verdict = "unresolved" if doubt else found.verdict
-    untelling = {UNTELLING: True} if verdict == "unresolved" and not artefact.is_telling else {}
+def _result(actor: Actor, model: str, artefact: Artefact, kv_dtype: str, measurement: Measurement) -> QualityResult:
+    doubt = artefact.doubt if measurement.verdict == "passed" else ""
+    verdict = "unresolved" if doubt else measurement.verdict
+    inconclusive = {UNTELLING: True} if verdict == "unresolved" and not artefact.is_telling else {}
     return QualityResult(
         model=model,
         revision=artefact.model_revision,
         backend=artefact.backend,
         kv_dtype=kv_dtype,
         verdict=verdict,
-        figures=_figures(artefact, found) | untelling,
-        note=(doubt or "; ".join(found.shortcomings))[:500],
+        figures=_figures(artefact, measurement) | inconclusive,
+        note=(doubt or "; ".join(measurement.shortcomings))[:500],
         created_by=actor.name,
     )
 
 
-def _figures(artefact: Artefact, found: Measurement) -> dict[str, Any]:
-    plain = found.axes.get("plain")
+def _figures(artefact: Artefact, measurement: Measurement) -> dict[str, Any]:
+    plain_figures = measurement.axes.get("plain")
     return {
-        **({} if plain is None else plain.model_dump()),
-        "needle": found.needle,
-        "hit_equals_miss": found.hit_equals_miss,
-        "token_bytes": found.token_bytes,
-        "scale_set": found.scale_set,
+        **({} if plain_figures is None else plain_figures.model_dump()),
+        "needle": measurement.needle,
+        "hit_equals_miss": measurement.hit_equals_miss,
+        "token_bytes": measurement.token_bytes,
+        "scale_set": measurement.scale_set,
         "device": artefact.device,
         "digest": artefact.digest,
-        "shortcomings": found.shortcomings[:SHORTCOMINGS_KEPT],
+        "shortcomings": measurement.shortcomings[:SHORTCOMINGS_KEPT],
     }
 
 
@@ -235,6 +247,8 @@ def quality_list(
     *, model: str | None = None, revision: str | None = None, backend: str | None = None, kv_dtype: str | None = None
 ) -> Sequence[QualityResult]:
     """Return the results that count, filtered."""
-    asked = {"model": model, "revision": revision, "backend": backend, "kv_dtype": kv_dtype}
-    found = newest_results(None if model is None else [model])
-    return [one for one in found if all(value in (None, getattr(one, name)) for name, value in asked.items())]
+    filters = {"model": model, "revision": revision, "backend": backend, "kv_dtype": kv_dtype}
+    results = newest_results(None if model is None else [model])
+    return [
+        result for result in results if all(value in (None, getattr(result, name)) for name, value in filters.items())
+    ]

@@ -50,17 +50,17 @@ class Recognition:
                 else:
                     future.set_result(outcome)
 
-    async def _outcomes(self, asked: Asked) -> dict[bytes, Outcome]:
+    async def _outcomes(self, tokens: Asked) -> dict[bytes, Outcome]:
         try:
-            return await self._ask(asked)
+            return await self._ask(tokens)
         except Exception as error:
-            return dict.fromkeys(asked, error)
+            return dict.fromkeys(tokens, error)
 
 
-def recognised(asked: Asked) -> dict[bytes, Outcome]:
+def recognised(tokens: Asked) -> dict[bytes, Outcome]:
     """Return for each token its agent, or the error if it has no agent."""
-    owners = token_owners(asked)
-    return {hash_: _outcome(token, owners.get(hash_)) for hash_, token in asked.items()}
+    owners = token_owners(tokens)
+    return {hash_: _outcome(token, owners.get(hash_)) for hash_, token in tokens.items()}
 
 
 def _outcome(token: str, owner: TokenOwner | None) -> Outcome:

@@ -91,40 +91,49 @@ def batches_store(batches: Batches, *, now: datetime, usage: Usage | None = None
     Only agents that no longer exist or are revoked have no result.
     """
     with transaction.atomic():
-        agents = {one.pk: one for one in agents_lock(batches).filter(revoked_at=None).only(*_READ)}
+        agents = {agent.pk: agent for agent in agents_lock(batches).filter(revoked_at=None).only(*_READ)}
         known = _known(agents, batches)
-        intakes = {pk: intake_plan(_received(one), known[pk], batches[pk]) for pk, one in agents.items()}
-        fresh = {pk: one for pk, one in intakes.items() if one.arrival.fresh}
+        intakes = {pk: intake_plan(_received(agent), known[pk], batches[pk]) for pk, agent in agents.items()}
+        fresh = {pk: intake for pk, intake in intakes.items() if intake.arrival.fresh}
         _agents_write([agents[pk] for pk in fresh], fresh, now=now)
         _refusals_add(fresh, now=now)
-        proofs = {pk: one.facts.proofs for pk, one in fresh.items() if one.facts.proofs is not None}
+        proofs = {pk: intake.facts.proofs for pk, intake in fresh.items() if intake.facts.proofs is not None}
         proofs_replace(proofs, now=now)
         canaries_store(_canaries(agents, fresh), now=now)
-        steps_end([ended for one in fresh.values() for ended in one.facts.ended], now=now)
-        if any(one.facts.about is not None for one in fresh.values()):
+        steps_end([ended for intake in fresh.values() for ended in intake.facts.ended], now=now)
+        if any(intake.facts.about is not None for intake in fresh.values()):
             _tell()
-        told = _counted({pk: (batches[pk], one) for pk, one in intakes.items()})
-        heard = usage(told, now) if usage is not None and told else {}
+        counted_reports = _counted({pk: (batches[pk], intake) for pk, intake in intakes.items()})
+        answers = usage(counted_reports, now) if usage is not None and counted_reports else {}
     return {
-        pk: Stored(one, agents[pk].desired_hash, agents[pk].desired_generation, *heard.get(pk, Heard()))
-        for pk, one in intakes.items()
+        pk: Stored(intake, agents[pk].desired_hash, agents[pk].desired_generation, *answers.get(pk, Heard()))
+        for pk, intake in intakes.items()
     }
 
 
 def _canaries(agents: Mapping[str, Agent], fresh: Mapping[str, Intake]) -> list[tuple[Agent, Mapping[str, Any]]]:
     """Return gateways' isolation probe reports in order."""
-    gateways = ((agents[pk], one) for pk, one in fresh.items() if agents[pk].kind == "gateway")
-    return [(agent, report.told) for agent, one in gateways for report in one.arrival.fresh if report.kind == "canary"]
+    gateway_intakes = ((agents[pk], intake) for pk, intake in fresh.items() if agents[pk].kind == "gateway")
+    return [
+        (agent, report.told)
+        for agent, intake in gateway_intakes
+        for report in intake.arrival.fresh
+        if report.kind == "canary"
+    ]
 
 
 def _counted(intakes: Mapping[str, tuple[Batch, Intake]]) -> dict[str, list[Numbered]]:
-    found = dict[str, list[Numbered]]()
+    reports_by_agent = dict[str, list[Numbered]]()
     for pk, (batch, intake) in intakes.items():
         numbered = enumerate(batch.reports, batch.first)
         first = batch.first + intake.arrival.seen
-        if told := [one for one in numbered if _is_counted(one[1], is_fresh=one[0] >= first)]:
-            found[pk] = told
-    return found
+        if counted := [
+            numbered_report
+            for numbered_report in numbered
+            if _is_counted(numbered_report[1], is_fresh=numbered_report[0] >= first)
+        ]:
+            reports_by_agent[pk] = counted
+    return reports_by_agent
 
 
 def _is_counted(report: Report, *, is_fresh: bool) -> bool:
@@ -148,13 +157,15 @@ def _tell() -> None:
 
 
 def _received(agent: Agent) -> Received:
-    past = tuple((spool, number) for spool, number in agent.past_spools)
-    return Received(agent.spool, agent.spool_number, past, agent.lost_reports)
+    past_spools = tuple((spool, number) for spool, number in agent.past_spools)
+    return Received(agent.spool, agent.spool_number, past_spools, agent.lost_reports)
 
 
 def _known(agents: Mapping[str, Agent], batches: Batches) -> dict[str, Known]:
     applied = _speaking(agents, batches, {"applied"})
-    generations = _generations([(pk, told["generation"]) for pk, all_told in applied.items() for told in all_told])
+    generations = _generations(
+        [(pk, content["generation"]) for pk, contents in applied.items() for content in contents]
+    )
     purged = _speaking(agents, batches, {"purged"})
     owners = namespace_organisations(set(_namespaces(purged)))
     steps = steps_waiting(_speaking(agents, batches, {"applied", "receipt"}))
@@ -175,30 +186,30 @@ def _known(agents: Mapping[str, Agent], batches: Batches) -> dict[str, Known]:
 
 def _speaking(agents: Iterable[str], batches: Batches, kinds: set[str]) -> dict[str, list[Mapping[str, Any]]]:
     """Return the contents of the agents' reports of these kinds; agents without any are left out."""
-    told = {pk: [one.told for one in batches[pk].reports if one.kind in kinds] for pk in agents}
-    return {pk: all_told for pk, all_told in told.items() if all_told}
+    contents_by_agent = {pk: [report.told for report in batches[pk].reports if report.kind in kinds] for pk in agents}
+    return {pk: contents for pk, contents in contents_by_agent.items() if contents}
 
 
 def _namespaces(purged: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterable[int]:
-    for all_told in purged.values():
-        for told in all_told:
-            if told["namespace"].isdecimal() and int(told["namespace"]) <= MOST_ID:
-                yield int(told["namespace"])
+    for contents in purged.values():
+        for content in contents:
+            if content["namespace"].isdecimal() and int(content["namespace"]) <= MOST_ID:
+                yield int(content["namespace"])
 
 
-def _generations(asked: Sequence[tuple[str, int]]) -> dict[str, dict[int, str]]:
+def _generations(agent_generations: Sequence[tuple[str, int]]) -> dict[str, dict[int, str]]:
     """Return the desired hashes of these agents at these generations."""
-    if not asked:
+    if not agent_generations:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT agent_id, number, hash FROM fleet_agentgeneration "
             "WHERE (agent_id, number) IN (SELECT * FROM unnest(%s::text[], %s::bigint[]))",
-            [list(column) for column in zip(*asked, strict=True)],
+            [list(column) for column in zip(*agent_generations, strict=True)],
         )
-        found = cursor.fetchall()
+        rows = cursor.fetchall()
     generations: dict[str, dict[int, str]] = {}
-    for agent, number, hash_ in found:
+    for agent, number, hash_ in rows:
         generations.setdefault(agent, {})[number] = hash_
     return generations
 
@@ -210,7 +221,7 @@ def _agents_write(agents: Sequence[Agent], intakes: Mapping[str, Intake], *, now
     for agent in agents:
         _agent_change(agent, intakes[agent.pk], now=now)
     rows_update(Agent, _AGENT_COLUMNS, [_agent_row(agent) for agent in agents], last_seen_at=now)
-    abouts = [(pk, json_column(one.facts.about)) for pk, one in intakes.items() if one.facts.about is not None]
+    abouts = [(pk, json_column(intake.facts.about)) for pk, intake in intakes.items() if intake.facts.about is not None]
     rows_update(Agent, "id text, about jsonb", abouts)
 
 
@@ -246,9 +257,9 @@ def _agent_row(agent: Agent) -> tuple[Any, ...]:
 
 def _refusals_add(intakes: Mapping[str, Intake], *, now: datetime) -> None:
     rows = [
-        (pk, reason, count, what, now)
-        for pk, one in intakes.items()
-        for reason, (count, what) in one.facts.refused.items()
+        (pk, reason, count, description, now)
+        for pk, intake in intakes.items()
+        for reason, (count, description) in intake.facts.refused.items()
     ]
     if not rows:
         return

@@ -75,8 +75,8 @@ async def body_read(scope: Scope, receive: Receive, *, limit: int = MOST_BATCH_B
     announced = header(scope, b"content-length")
     if announced.isdecimal() and (len(announced) > LENGTH_DIGITS or int(announced) > limit):
         raise _too_large(limit)
-    pieces, size, more = list[bytes](), 0, True
-    while more:
+    pieces, size, has_more = list[bytes](), 0, True
+    while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Refused(400, "cut_off", "the body ended early")
@@ -84,7 +84,7 @@ async def body_read(scope: Scope, receive: Receive, *, limit: int = MOST_BATCH_B
         size += len(pieces[-1])
         if size > limit:
             raise _too_large(limit)
-        more = message.get("more_body", False)
+        has_more = message.get("more_body", False)
     return b"".join(pieces)
 
 
@@ -114,17 +114,17 @@ def _too_large(limit: int) -> Refused:
 def object_read(body: bytes, members: Members) -> dict[str, Any]:
     """Return a JSON object that has only these members, each of its type. A member that may be null may be left out."""
     try:
-        told = json.loads(storable(body).decode())
+        fields = json.loads(storable(body).decode())
     except (ValueError, RecursionError):
         raise Refused(400, "malformed", "the body is not JSON in UTF-8, or nested too deeply") from None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise Refused(400, "malformed", "the body must be an object")
-    for name in sorted(told.keys() - members.keys()):
+    for name in sorted(fields.keys() - members.keys()):
         raise Refused(400, "malformed", f"{ascii(name[:80])[1:-1]}: is not a member we know")
     for name, kinds in members.items():
-        if not isinstance(told.get(name), kinds):
+        if not isinstance(fields.get(name), kinds):
             raise Refused(400, "malformed", f"{name}: is missing or of another type")
-    return {name: told.get(name) for name in members}
+    return {name: fields.get(name) for name in members}
 
 
 # Escapes that no text or JSON column can store: the character NUL, and one half of a surrogate pair without the other.
@@ -139,7 +139,7 @@ def storable(body: bytes) -> bytes:
     """Replace escapes that the database cannot store, so that a strange text does not block an agent's reports."""
     if _SUSPECT.search(body) is None:
         return body
-    return _ESCAPE.sub(lambda found: _REPLACEMENT if found["bad"] else found[0], body)
+    return _ESCAPE.sub(lambda match: _REPLACEMENT if match["bad"] else match[0], body)
 
 
 async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:

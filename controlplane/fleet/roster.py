@@ -49,23 +49,23 @@ class Roster:
         entry = _Entry(agent, read_at, heard_at)
         self._by_hash[agent.token_hash] = self._by_id[agent.id] = entry
 
-    def refresh(self, asked: Iterable[str], agents: Iterable[AgentNow], *, now: float) -> None:
-        """Update the entries of the agents in `asked`.
+    def refresh(self, agent_ids: Iterable[str], agents: Iterable[AgentNow], *, now: float) -> None:
+        """Update the entries of the agents in `agent_ids`.
 
         Remove agents that are revoked, gone, long silent, or have another token.
         """
-        found = {one.id: one for one in agents}
-        for name in asked:
-            entry, agent = self._by_id.get(name), found.get(name)
+        agents_by_id = {agent.id: agent for agent in agents}
+        for agent_id in agent_ids:
+            entry, agent = self._by_id.get(agent_id), agents_by_id.get(agent_id)
             if entry is None:
                 continue
             is_silent = now - entry.heard_at > REMEMBERED_SECONDS
             if agent is None or agent.is_revoked or agent.token_hash != entry.agent.token_hash or is_silent:
-                self._forget(name)
+                self._forget(agent_id)
             else:
                 # A commit may have raised the number since the database was read.
-                behind = entry.agent.spool == agent.spool and entry.agent.number > agent.number
-                entry.agent = replace(agent, number=entry.agent.number) if behind else agent
+                is_behind = entry.agent.spool == agent.spool and entry.agent.number > agent.number
+                entry.agent = replace(agent, number=entry.agent.number) if is_behind else agent
                 entry.read_at = now
 
     def acknowledged(self, agent: str, *, spool: str, number: int, desired_hash: str, desired_generation: int) -> None:

@@ -35,30 +35,32 @@ def agents_living() -> "QuerySet[Agent]":
 
 def agent_for(agent_id: str) -> Agent:
     # Do not query for a malformed id: PostgreSQL rejects some of them.
-    found = agents().filter(pk=agent_id).first() if _ID.fullmatch(agent_id) else None
-    if found is None:
+    agent = agents().filter(pk=agent_id).first() if _ID.fullmatch(agent_id) else None
+    if agent is None:
         raise NotFound("agent")
-    return found
+    return agent
 
 
 def agents_in_state(state: AgentState, *, now: datetime, cadence: float) -> "QuerySet[Agent]":
     """Return the agents in this state, by the rules of health.agent_state as a query."""
-    heard = Q(last_seen_at__gte=now - timedelta(seconds=stale_after_seconds(cadence)), last_seen_at__lte=now + AHEAD)
+    is_recent = Q(
+        last_seen_at__gte=now - timedelta(seconds=stale_after_seconds(cadence)), last_seen_at__lte=now + AHEAD
+    )
     living = agents_living()
     if state == "revoked":
         return agents().filter(revoked_at__isnull=False)
     if state == "enrolled":
         return living.filter(last_seen_at=None)
     if state == "stale":
-        return living.exclude(last_seen_at=None).exclude(heard)
-    lively = living.filter(heard)
+        return living.exclude(last_seen_at=None).exclude(is_recent)
+    recent_agents = living.filter(is_recent)
     if state == "starting":
-        return lively.filter(Q(heartbeat__engine__state=state) | Q(heartbeat__engine__state__isnull=True))
+        return recent_agents.filter(Q(heartbeat__engine__state=state) | Q(heartbeat__engine__state__isnull=True))
     if state in ("down", "failed"):
-        return lively.filter(heartbeat__engine__state=state)
-    up = lively.filter(heartbeat__engine__state__in=["ready", "draining"])
-    drains = Q(is_draining=True) | Q(heartbeat__engine__state="draining")
-    return up.filter(drains) if state == "draining" else up.exclude(drains)
+        return recent_agents.filter(heartbeat__engine__state=state)
+    up = recent_agents.filter(heartbeat__engine__state__in=["ready", "draining"])
+    is_draining = Q(is_draining=True) | Q(heartbeat__engine__state="draining")
+    return up.filter(is_draining) if state == "draining" else up.exclude(is_draining)
 
 
 def join_tokens() -> "QuerySet[JoinToken]":
@@ -67,13 +69,13 @@ def join_tokens() -> "QuerySet[JoinToken]":
 
 
 def join_token_for(token_id: UUID) -> JoinToken:
-    found = join_tokens().filter(pk=token_id).first()
-    if found is None:
+    join_token = join_tokens().filter(pk=token_id).first()
+    if join_token is None:
         raise NotFound("join token")
-    return found
+    return join_token
 
 
 def gateway_address() -> str | None:
     """Return the address for applications that the first gateway reports, or None if no gateway has reported."""
-    found = agents_living().filter(kind="gateway").exclude(last_seen_at=None).order_by("id").first()
-    return (found.about.get("address") or None) if found else None
+    gateway = agents_living().filter(kind="gateway").exclude(last_seen_at=None).order_by("id").first()
+    return (gateway.about.get("address") or None) if gateway else None

@@ -44,8 +44,8 @@ def agent_view(
     agent: Agent, *, now: datetime, cadence: float, in_force: Mapping[int, Sequence[InForce]]
 ) -> dict[str, Any]:
     """Return the agent as shown. `in_force` has policy fields by group (fields_in_force)."""
-    state, about, beat = state_of(agent, now=now, cadence=cadence), agent.about, agent.heartbeat
-    seen, load = agent.last_seen_at, beat.get("load", {})
+    state, about, heartbeat = state_of(agent, now=now, cadence=cadence), agent.about, agent.heartbeat
+    last_seen_at, load = agent.last_seen_at, heartbeat.get("load", {})
     is_serving = agent.kind == "engine" and agent.revoked_at is None
     unenforced = not_enforced(ability_of(about), in_force.get(agent.group_id, ())) if is_serving else []
     return {
@@ -58,12 +58,12 @@ def agent_view(
         "desired_hash": agent.desired_hash or None,
         "applied_hash": agent.applied_hash or None,
         # May lie a little in the future if another machine wrote the row.
-        "last_seen_seconds": None if seen is None else round(max((now - seen).total_seconds(), 0.0), 1),
+        "last_seen_seconds": None if last_seen_at is None else round(max((now - last_seen_at).total_seconds(), 0.0), 1),
         "models": about.get("models", []),
         "kv_dtypes": about.get("kv_dtypes", []),
         "computed_as": about.get("computed_as", {}),
         "not_enforced": unenforced,
-        "pool": _pool(about, beat),
+        "pool": _pool(about, heartbeat),
         "why": why_of(agent, state=state, unenforced=unenforced),
         "conditions": agent.conditions,
         "group": agent.group.slug,
@@ -75,24 +75,24 @@ def agent_view(
         "desired_at": agent.desired_at,
         "applied_generation": agent.applied_generation,
         "applied_at": agent.applied_at,
-        "last_seen_at": seen,
+        "last_seen_at": last_seen_at,
         "clock_skew_seconds": round(agent.clock_skew_seconds, 3),
         "draining": agent.is_draining,
         "heartbeat": agent.heartbeat_sequence,
         "running": load.get("running"),
         "waiting": load.get("waiting"),
-        "spooled": beat.get("spooled"),
+        "spooled": heartbeat.get("spooled"),
         "enrolled_at": agent.enrolled_at,
         "enrolled_by": agent.enrolled_by,
         "revoked_at": agent.revoked_at,
     }
 
 
-def _pool(about: dict[str, Any], beat: dict[str, Any]) -> dict[str, Any]:
-    said, measured = about.get("pool", {}), beat.get("pool", {})
+def _pool(about: dict[str, Any], heartbeat: dict[str, Any]) -> dict[str, Any]:
+    declared, measured = about.get("pool", {}), heartbeat.get("pool", {})
     return {
-        "capacity_bytes": measured.get("capacity_bytes", said.get("capacity_bytes", 0)),
+        "capacity_bytes": measured.get("capacity_bytes", declared.get("capacity_bytes", 0)),
         "used_bytes": measured.get("used_bytes"),
-        "block_tokens": said.get("block_tokens", 0),
-        "block_bytes": said.get("block_bytes", {}),
+        "block_tokens": declared.get("block_tokens", 0),
+        "block_bytes": declared.get("block_bytes", {}),
     }

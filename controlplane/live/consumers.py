@@ -29,8 +29,8 @@ Admit = Callable[..., Listener]  # takes the user, the session's row key and the
 class LiveSocket:
     """The ASGI application of one path of sockets."""
 
-    def __init__(self, desks: Desks, admit: Admit) -> None:
-        self._desks = desks
+    def __init__(self, hubs: Desks, admit: Admit) -> None:
+        self._desks = hubs
         self._admit = admit
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -42,22 +42,22 @@ class LiveSocket:
             sockets_open.dec()
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
-        desk = self._desks.here
+        hub = self._desks.here
         await receive()
         try:
-            listener = await desk.in_database(self._admitted, scope)
+            listener = await hub.in_database(self._admitted, scope)
         except ListenerRefused as refused:
             await _refuse(send, refused.code)
             return
         await send({"type": "websocket.accept"})
         with contextlib.suppress(OSError):  # the client left without closing
-            if (code := await _served(desk, listener, _since(scope), receive, send)) is not None:
+            if (code := await _served(hub, listener, _since(scope), receive, send)) is not None:
                 async with asyncio.timeout(SEND_SECONDS):
                     await send({"type": "websocket.close", "code": code})
 
     def _admitted(self, scope: Any) -> Listener:
-        named = scope["url_route"]["kwargs"]
-        return self._admit(scope["user"], scope["session"].row_key, **named)
+        path_arguments = scope["url_route"]["kwargs"]
+        return self._admit(scope["user"], scope["session"].row_key, **path_arguments)
 
 
 async def no_such_socket(scope: Any, receive: Receive, send: Send) -> None:
@@ -72,17 +72,17 @@ async def _refuse(send: Send, code: int) -> None:
     await send({"type": "websocket.close", "code": code})
 
 
-async def _served(desk: Desk, listener: Listener, since: int | None, receive: Receive, send: Send) -> int | None:
+async def _served(hub: Desk, listener: Listener, since: int | None, receive: Receive, send: Send) -> int | None:
     """Serve a socket until the client leaves, or return the code to close it with."""
     outbox = Outbox(listener)
-    await desk.join(outbox)
-    sending = asyncio.create_task(_send_on(desk, outbox, since, send))
+    await hub.join(outbox)
+    sending = asyncio.create_task(_send_on(hub, outbox, since, send))
     reading = asyncio.create_task(_gone(receive))
     try:
         await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
         return sending.result() if sending.done() else None
     finally:
-        desk.leave(outbox)
+        hub.leave(outbox)
         for task in (sending, reading):
             task.cancel()
         await asyncio.gather(sending, reading, return_exceptions=True)
@@ -94,9 +94,9 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _send_on(desk: Desk, outbox: Outbox, since: int | None, send: Send) -> int:
+async def _send_on(hub: Desk, outbox: Outbox, since: int | None, send: Send) -> int:
     try:
-        for text in await _missed(desk, outbox.listener, since):
+        for text in await _missed(hub, outbox.listener, since):
             await _sent(send, text)
         while True:
             for text in await outbox.taken():
@@ -113,24 +113,24 @@ async def _sent(send: Send, text: str) -> None:
         await send({"type": "websocket.send", "text": text})
 
 
-async def _missed(desk: Desk, listener: Listener, since: int | None) -> list[str]:
+async def _missed(hub: Desk, listener: Listener, since: int | None) -> list[str]:
     """Return the pulses since then, or the latest.
 
     Statistics are not replayed: a new socket gets the current ones anyway.
     """
     if listener.group != FLEET_GROUP:
         return []
-    await desk.subscribed()  # before the query, so that a pulse in between is sent twice rather than lost
-    return [json.dumps(message) for message in await desk.in_database(_pulses, since)]
+    await hub.subscribed()  # before the query, so that a pulse in between is sent twice rather than lost
+    return [json.dumps(message) for message in await hub.in_database(_pulses, since)]
 
 
 def _pulses(since: int | None) -> list[dict[str, object]]:
-    found = [] if since is None else pulses_since(since - LATE_MS)
+    missed_pulses = [] if since is None else pulses_since(since - LATE_MS)
     latest = pulse_latest()
-    return [pulse_message(pulse) for pulse in found or ([latest] if latest else [])]
+    return [pulse_message(pulse) for pulse in missed_pulses or ([latest] if latest else [])]
 
 
 def _since(scope: Any) -> int | None:
     value = parse_qs(scope["query_string"].decode("latin-1")).get("since", [""])[0]
-    given = int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
-    return given if given is not None and LATE_MS <= given <= LATEST_SINCE else None
+    since = int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
+    return since if since is not None and LATE_MS <= since <= LATEST_SINCE else None

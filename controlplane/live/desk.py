@@ -45,9 +45,9 @@ class Desk:
         self._is_failing = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def in_database(self, deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+    async def in_database(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run work that must not wait behind statistics: access checks, and reading missed pulses."""
-        return await run_in_thread(self._checking, deed, *args, **named)
+        return await run_in_thread(self._checking, function, *args, **kwargs)
 
     async def join(self, outbox: Outbox) -> None:
         """Add a socket to its group. It first gets the current statistics."""
@@ -76,8 +76,8 @@ class Desk:
         if not self._groups:
             self._end()
 
-    def _begin(self, *deeds: Coroutine[Any, Any, None]) -> None:
-        self._tasks = [asyncio.create_task(one) for one in deeds]
+    def _begin(self, *coroutines: Coroutine[Any, Any, None]) -> None:
+        self._tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
 
     def _end(self) -> None:
         for task in self._tasks:
@@ -89,8 +89,8 @@ class Desk:
 
     def _told(self, payload: str) -> None:
         """Handle a notification of the database: usage of these organisations, and so of the fleet, has changed."""
-        moved = organisations_told(payload)
-        names = list(self._groups) if moved is None else [FLEET_GROUP, *map(organisation_group, moved)]
+        organisations = organisations_told(payload)
+        names = list(self._groups) if organisations is None else [FLEET_GROUP, *map(organisation_group, organisations)]
         for name in names:
             if name in self._groups:
                 self._groups[name].moved()

@@ -29,7 +29,7 @@ class Group:
         self._relaying = Paced(self._tell_relayed, seconds=SECONDS_BETWEEN)
         self._is_failing = False
         self._counted_at = -1e9  # when statistics were last sent
-        self._tasks = [asyncio.create_task(one.run()) for one in (self._counting, self._relaying)]
+        self._tasks = [asyncio.create_task(paced.run()) for paced in (self._counting, self._relaying)]
 
     def close(self) -> None:
         for task in self._tasks:

@@ -98,37 +98,41 @@ LEFT JOIN {Organisation._meta.db_table} AS organisation ON organisation.id = lis
 
 def listeners_check(listeners: Iterable[Listener]) -> Checked:
     """Check the access of all listeners in one query."""
-    asked = list(dict.fromkeys(listeners))
-    columns = [one.session for one in asked], [one.user for one in asked], [one.organisation for one in asked]
+    unique_listeners = list(dict.fromkeys(listeners))
+    columns = (
+        [listener.session for listener in unique_listeners],
+        [listener.user for listener in unique_listeners],
+        [listener.organisation for listener in unique_listeners],
+    )
     with connection.cursor() as cursor:
         cursor.execute(_CHECK, columns)
         rows = cursor.fetchall()
     refused = {}
-    for _, number, *found in rows:
-        code = _refusal(asked[number - 1], found)
+    for _, number, *account_state in rows:
+        code = _refusal(unique_listeners[number - 1], account_state)
         if code is not None:
-            refused[asked[number - 1]] = code
+            refused[unique_listeners[number - 1]] = code
     return Checked(refused, rows[0][0] if rows else 0)
 
 
-def _refusal(listener: Listener, found: Sequence[Any]) -> int | None:
-    session, password, is_active, is_operator, is_member, state = found
+def _refusal(listener: Listener, account_state: Sequence[Any]) -> int | None:
+    session, password, is_active, is_operator, is_member, state = account_state
     if session is None or not is_active or not _is_signed_in(listener.user, session, password):
         return NOT_SIGNED_IN
     if listener.organisation is None:
         return None if is_operator else NOT_ALLOWED
-    is_there = state is not None and state != Organisation.State.DELETED
-    return None if is_there and (is_operator or is_member) else NOT_FOUND
+    exists = state is not None and state != Organisation.State.DELETED
+    return None if exists and (is_operator or is_member) else NOT_FOUND
 
 
 def _is_signed_in(user: int, session: str, password: str) -> bool:
     """Return whether the session belongs to this user and was made with the current password."""
-    whose, proof = _session_read(session)
-    return whose == str(user) and hmac.compare_digest(proof, User(password=password).get_session_auth_hash())
+    session_user, proof = _session_read(session)
+    return session_user == str(user) and hmac.compare_digest(proof, User(password=password).get_session_auth_hash())
 
 
 @lru_cache(SESSIONS_REMEMBERED)
 def _session_read(data: str) -> tuple[str, str]:
     """Return the user of a session and its proof of the password. Cached, because signed data never changes."""
-    said = SessionStore().decode(data)
-    return str(said.get(SESSION_KEY, "")), str(said.get(HASH_SESSION_KEY, ""))
+    fields = SessionStore().decode(data)
+    return str(fields.get(SESSION_KEY, "")), str(fields.get(HASH_SESSION_KEY, ""))

@@ -20,12 +20,12 @@ KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count
 class Listening:
     """Listens for notifications and reconnects after failures.
 
-    It calls `told` for all organisations after a reconnect, because notifications may have been missed, and at every
-    attempt while disconnected, so that pages are still refreshed, only more slowly.
+    It calls `on_notification` for all organisations after a reconnect, because notifications may have been missed, and
+    at every attempt while disconnected, so that pages are still refreshed, only more slowly.
     """
 
-    def __init__(self, told: Callable[[str], None]) -> None:
-        self._told = told
+    def __init__(self, on_notification: Callable[[str], None]) -> None:
+        self._told = on_notification
         self.is_connected = False
 
     async def run(self) -> None:
@@ -65,6 +65,6 @@ def organisations_told(payload: str) -> frozenset[int] | None:
 
 def _parameters() -> dict[str, Any]:
     """Return the parameters of Django's connections, without those that only Django needs."""
-    given = connection.get_connection_params()
-    own = ("cursor_factory", "context", "prepare_threshold")
-    return {name: value for name, value in given.items() if name not in own} | KEEPALIVES
+    parameters = connection.get_connection_params()
+    django_only = ("cursor_factory", "context", "prepare_threshold")
+    return {name: value for name, value in parameters.items() if name not in django_only} | KEEPALIVES

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 class Paced:
     """Combines requests: those made during a run or too soon after it are all served by the next run."""
 
-    def __init__(self, deed: Callable[[], Awaitable[None]], *, seconds: float) -> None:
-        self._deed = deed
+    def __init__(self, action: Callable[[], Awaitable[None]], *, seconds: float) -> None:
+        self._deed = action
         self._seconds = seconds
         self._asked = asyncio.Event()
 

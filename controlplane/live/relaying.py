@@ -14,8 +14,8 @@ RETRY_SECONDS = 2.0
 
 
 class Relay:
-    def __init__(self, told: Callable[[dict[str, Any]], None]) -> None:
-        self._told = told
+    def __init__(self, on_message: Callable[[dict[str, Any]], None]) -> None:
+        self._told = on_message
         self.subscribed = asyncio.Event()
 
     async def run(self) -> None:

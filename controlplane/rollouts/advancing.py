@@ -76,7 +76,7 @@ def rollouts_advance(*, now: datetime) -> int:
     """Take at most one action for each open rollout, and return their number. A failure stops only its own rollout."""
     rollouts = list(_rollouts_due().select_related(*WITH_ITS_PLACE).order_by("created_at"))
     awaited = _awaited_by_operation(rollouts)
-    return sum(_advance(one, awaited.get(one.operation_id, []), now) for one in rollouts)
+    return sum(_advance(rollout, awaited.get(rollout.operation_id, []), now) for rollout in rollouts)
 
 
 def _rollouts_due() -> "QuerySet[Rollout]":
@@ -92,8 +92,8 @@ def _advance(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> boo
     try:
         if is_gone(rollout.level):
             return _drop(rollout, now)
-        seen = _seen(rollout, awaited, now)
-        return _do(seen, decide(seen.view, now=now), now)
+        observation = _seen(rollout, awaited, now)
+        return _do(observation, decide(observation.view, now=now), now)
     except Exception:
         log.exception("rollout not advanced", extra={"rollout": str(rollout.pk), "place": rollout.place})
         if not connection.is_usable():
@@ -103,16 +103,16 @@ def _advance(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> boo
 
 def _awaited_by_operation(rollouts: Iterable[Rollout]) -> dict[Any, list[Awaited]]:
     """Return the agents of each operation that have not acknowledged yet, and the known reason. One query for all."""
-    operations = [one.operation_id for one in rollouts if one.operation_id is not None]
+    operations = [rollout.operation_id for rollout in rollouts if rollout.operation_id is not None]
     if not operations:
         return {}
     waiting = OperationStep.objects.filter(operation__in=operations, state=OperationStep.State.WAITING)
     columns = [f"agent__{name}" for name in ("conditions", "desired_hash", "rejected_hash", "rejected_reason")]
     rows: Any = waiting.order_by("agent_id").values_list("operation_id", "agent_id", *columns)
-    found: dict[Any, list[Awaited]] = {}
+    awaited_by_operation: dict[Any, list[Awaited]] = {}
     for operation, agent, conditions, *rejection in rows:
-        found.setdefault(operation, []).append(Awaited(agent, _why(conditions), _rejected(*rejection)))
-    return found
+        awaited_by_operation.setdefault(operation, []).append(Awaited(agent, _why(conditions), _rejected(*rejection)))
+    return awaited_by_operation
 
 
 def _rejected(desired_hash: str, rejected_hash: str, reason: str) -> str:
@@ -122,28 +122,34 @@ def _rejected(desired_hash: str, rejected_hash: str, reason: str) -> str:
 
 def _why(conditions: Mapping[str, Any]) -> str:
     """Return the reason of an agent's first condition, or an empty text."""
-    return next((str(one.get("why", kind)) for kind, one in conditions.items()), "")
+    return next((str(condition.get("why", kind)) for kind, condition in conditions.items()), "")
 
 
 # Reading
 
 
 def _seen(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> Seen:
-    steps, reached = steps_read(rollout.steps), frozenset(rollout.reached)
+    steps, reached_agents = steps_read(rollout.steps), frozenset(rollout.reached)
     view = RolloutView(
         is_paused=rollout.state == State.PAUSED,
         strategy=rollout.strategy,
         steps=steps,
         step=rollout.step,
-        reached=reached,
+        reached=reached_agents,
         bake_seconds=rollout.bake_seconds,
         baking_since=rollout.baking_since,
         seed=str(rollout.pk),
         candidates=(),
-        awaited=[one for one in awaited if one.agent in reached or rollout.step >= len(steps) - 1],
+        awaited=[
+            awaited_agent
+            for awaited_agent in awaited
+            if awaited_agent.agent in reached_agents or rollout.step >= len(steps) - 1
+        ],
     )
     if view.is_last_step:
-        rejected = [Awaited(one.agent, one.rejected) for one in awaited if one.rejected]
+        rejected = [
+            Awaited(awaited_agent.agent, awaited_agent.rejected) for awaited_agent in awaited if awaited_agent.rejected
+        ]
         return Seen(rollout, replace(view, rejected=rejected), rollout.evidence)
     return _watched(rollout, view, now)
 
@@ -159,14 +165,14 @@ def _watched(rollout: Rollout, view: RolloutView, now: datetime) -> Seen:
     if rollout.baking_since is not None:
         counted = counted_on(Counted.read(evidence), agents, view.reached, seed=view.seed, now=now.timestamp())
         findings = judge(guards, *counted.sides())
-        evidence |= counted.stored() | {"findings": [one.stored() for one in findings]}
+        evidence |= counted.stored() | {"findings": [finding.stored() for finding in findings]}
     integrity = integrity_found(evidence.get("integrity"))
-    reached = [one for one in agents if one.agent in view.reached]
-    more = replace(
+    reached_news = [news for news in agents if news.agent in view.reached]
+    full_view = replace(
         view,
         candidates=[candidate_of(row) for row in rows],
-        rejected=[Awaited(one.agent, one.rejected) for one in reached if one.rejected],
-        silent=[Awaited(one.agent, one.silent) for one in reached if one.silent and one.kind == "engine"],
+        rejected=[Awaited(news.agent, news.rejected) for news in reached_news if news.rejected],
+        silent=[Awaited(news.agent, news.silent) for news in reached_news if news.silent and news.kind == "engine"],
         findings=findings,
         checks_integrity=guards.integrity,
         unheld=_unheld(rows, view),
@@ -174,7 +180,7 @@ def _watched(rollout: Rollout, view: RolloutView, now: datetime) -> Seen:
         integrity_words=integrity.words,
         integrity_details=integrity.details,
     )
-    return Seen(rollout, more, evidence)
+    return Seen(rollout, full_view, evidence)
 
 
 def _unheld(rows: Iterable[Mapping[str, Any]], view: RolloutView) -> list[Awaited]:
@@ -182,8 +188,8 @@ def _unheld(rows: Iterable[Mapping[str, Any]], view: RolloutView) -> list[Awaite
 
     During a bake, an agent may be behind for other reasons.
     """
-    reached = [row for row in rows if row["kind"] == "engine" and row["pk"] in view.reached]
-    return [Awaited(row["pk"], _why(row["conditions"])) for row in reached if _is_unheld(row, view)]
+    reached_rows = [row for row in rows if row["kind"] == "engine" and row["pk"] in view.reached]
+    return [Awaited(row["pk"], _why(row["conditions"])) for row in reached_rows if _is_unheld(row, view)]
 
 
 def _is_unheld(row: Mapping[str, Any], view: RolloutView) -> bool:
@@ -193,65 +199,67 @@ def _is_unheld(row: Mapping[str, Any], view: RolloutView) -> bool:
 
 def _news(row: Mapping[str, Any], scope: str) -> AgentNews:
     heartbeat, conditions = row.get("heartbeat", {}), row["conditions"]
-    held = (heartbeat.get("applied") or {}).get("hash")
-    silent = next((one for one in ("stale", "engine_down") if one in conditions), None)
+    applied_hash = (heartbeat.get("applied") or {}).get("hash")
+    silent_condition = next((condition for condition in ("stale", "engine_down") if condition in conditions), None)
     return AgentNews(
         agent=row["pk"],
         kind=row["kind"],
         boot=str((heartbeat.get("engine") or {}).get("boot") or ""),
         counted=heartbeat.get("counters", {}).get(scope),
-        is_up_to_date=held == row["applied_hash"],
+        is_up_to_date=applied_hash == row["applied_hash"],
         rejected=_rejected(row["desired_hash"], row["rejected_hash"], row["rejected_reason"]),
-        silent="" if silent is None else _why({silent: conditions[silent]}),
+        silent="" if silent_condition is None else _why({silent_condition: conditions[silent_condition]}),
     )
 
 
 # Acting
 
 
-def _do(seen: Seen, decision: Decision, now: datetime) -> bool:
+def _do(observation: Seen, decision: Decision, now: datetime) -> bool:
     if isinstance(decision, Wait):
-        return _keep(seen, decision)
+        return _keep(observation, decision)
     if isinstance(decision, GoBack):
-        return _go_back(seen, decision, now)
+        return _go_back(observation, decision, now)
     with audited() as journal:
-        found = rollout_lock(seen.rollout)
-        if not _is_where_it_was(found, seen.rollout):
+        rollout = rollout_lock(observation.rollout)
+        if not _is_where_it_was(rollout, observation.rollout):
             return False
-        found.evidence = dict(seen.evidence)
+        rollout.evidence = dict(observation.evidence)
         match decision:
             case Bake():
-                _bake(found, now)
+                _bake(rollout, now)
             case CheckIntegrity():
-                _check_integrity(found, seen.view, now)
+                _check_integrity(rollout, observation.view, now)
             case Pause(why, details):
-                found.state = State.PAUSED
-                found.say(why, details)
-                found.save()
-                record(journal, SYSTEM, "rollout.pause", found, numbers=found.evidence.get("findings", []))
+                rollout.state = State.PAUSED
+                rollout.say(why, details)
+                rollout.save()
+                record(journal, SYSTEM, "rollout.pause", rollout, numbers=rollout.evidence.get("findings", []))
             case Reach(step, agents):
-                _remember_bake(found, now)
-                step_go(found, step=step, reached=agents, now=now)
-                record(journal, SYSTEM, "rollout.advance", found, reached=found.reached, numbers=_last_bake(found))
+                _remember_bake(rollout, now)
+                step_go(rollout, step=step, reached=agents, now=now)
+                record(
+                    journal, SYSTEM, "rollout.advance", rollout, reached=rollout.reached, numbers=_last_bake(rollout)
+                )
             case Finish():
-                rollout_finish(journal, found, now=now)
+                rollout_finish(journal, rollout, now=now)
     return True
 
 
-def _is_where_it_was(found: Rollout, before: Rollout) -> bool:
-    return (found.state, found.step, found.baking_since) == (before.state, before.step, before.baking_since)
+def _is_where_it_was(current: Rollout, previous: Rollout) -> bool:
+    return (current.state, current.step, current.baking_since) == (previous.state, previous.step, previous.baking_since)
 
 
-def _keep(seen: Seen, wait: Wait) -> bool:
+def _keep(observation: Seen, wait: Wait) -> bool:
     """Store what was observed. This decides nothing, so it writes no audit record."""
-    now_on = seen.rollout
-    before = now_on.evidence, now_on.why, now_on.details
+    rollout = observation.rollout
+    stored = rollout.evidence, rollout.why, rollout.details
     if wait.why:
-        now_on.say(wait.why, wait.details)
-    if before != (seen.evidence, now_on.why, now_on.details):
-        same = Rollout.objects.filter(pk=now_on.pk, state=now_on.state, step=now_on.step)
-        words = {"why": now_on.why, "details": now_on.details}
-        same.filter(baking_since=now_on.baking_since).update(evidence=seen.evidence, **words)
+        rollout.say(wait.why, wait.details)
+    if stored != (observation.evidence, rollout.why, rollout.details):
+        unchanged = Rollout.objects.filter(pk=rollout.pk, state=rollout.state, step=rollout.step)
+        texts = {"why": rollout.why, "details": rollout.details}
+        unchanged.filter(baking_since=rollout.baking_since).update(evidence=observation.evidence, **texts)
     return False
 
 
@@ -283,30 +291,30 @@ def _last_bake(rollout: Rollout) -> Any:
     return rollout.evidence["bakes"][-1]["findings"]
 
 
-def _go_back(seen: Seen, harm: GoBack, now: datetime) -> bool:
+def _go_back(observation: Seen, decision: GoBack, now: datetime) -> bool:
     """Roll back. If the earlier policy is refused by now, pause instead and give people the reason."""
     try:
         rollout_go_back(
             actor=SYSTEM,
-            rollout=seen.rollout,
+            rollout=observation.rollout,
             state=State.ROLLED_BACK,
-            why=harm.why,
-            details=harm.details,
-            evidence=seen.evidence,
+            why=decision.why,
+            details=decision.details,
+            evidence=observation.evidence,
         )
     except TenantsError as error:
-        log.warning("a rollout cannot go back", extra={"rollout": str(seen.rollout.pk), "error": str(error)})
-        words = f"{harm.why} It cannot go back: what was before is refused by now."
-        details = f"{harm.details or harm.why} It cannot go back: {error}"
-        if seen.rollout.state == State.PAUSED:
-            return _keep(seen, Wait(words, details))
-        return _do(seen, Pause(words, details), now)
+        log.warning("a rollout cannot go back", extra={"rollout": str(observation.rollout.pk), "error": str(error)})
+        why = f"{decision.why} It cannot go back: what was before is refused by now."
+        details = f"{decision.details or decision.why} It cannot go back: {error}"
+        if observation.rollout.state == State.PAUSED:
+            return _keep(observation, Wait(why, details))
+        return _do(observation, Pause(why, details), now)
     return True
 
 
 def _drop(rollout: Rollout, now: datetime) -> bool:
     with audited() as journal:
-        found = rollout_lock(rollout)
-        if found.state in Rollout.OPEN:
-            rollout_drop(journal, found, why="What it was for has been deleted.", now=now)
+        locked_rollout = rollout_lock(rollout)
+        if locked_rollout.state in Rollout.OPEN:
+            rollout_drop(journal, locked_rollout, why="What it was for has been deleted.", now=now)
     return True

@@ -97,38 +97,38 @@ def planning() -> Iterator[None]:
 def states_assign(*, now: datetime) -> Planned:
     """Assign the desired state of every agent, within `planning()`."""
     with consistent_read():
-        steps, held, rollouts = _steps_waiting(), _held(), rollouts_open()
-        wanted = snapshots_wanted([one.holder for one in held], rollouts, now=now)
-    hashes = {agent: snapshot.hash for agent, snapshot in wanted.items()}
-    assignments = assignments_plan(held, hashes)
-    generations = {one.holder.agent_id: one.generation for one in held}
-    generations |= {one.agent_id: one.generation for one in assignments}
-    planned = steps_plan(steps, held, rollouts, generations)
+        steps, states, rollouts = _steps_waiting(), _held(), rollouts_open()
+        snapshots = snapshots_wanted([state.holder for state in states], rollouts, now=now)
+    hashes = {agent: snapshot.hash for agent, snapshot in snapshots.items()}
+    assignments = assignments_plan(states, hashes)
+    generations = {state.holder.agent_id: state.generation for state in states}
+    generations |= {assignment.agent_id: assignment.generation for assignment in assignments}
+    planned = steps_plan(steps, states, rollouts, generations)
     if not assignments and not planned:
-        return Planned(frozenset(), 0, wanted)
+        return Planned(frozenset(), 0, snapshots)
     with transaction.atomic():
         assigned = _assign(assignments, now=now)
         _steps_write(planned, hashes)
-    return Planned(frozenset(assigned), len(planned), wanted)
+    return Planned(frozenset(assigned), len(planned), snapshots)
 
 
-def assignments_plan(held: Iterable[Held], wanted: Mapping[str, str]) -> list[Assignment]:
+def assignments_plan(states: Iterable[Held], hashes: Mapping[str, str]) -> list[Assignment]:
     """Return new assignments for agents with another hash, or that report a higher generation than ours.
 
     The second happens after a backup was restored.
     """
-    found = []
-    for one in held:
-        hash_, told = wanted[one.holder.agent_id], min(one.told_generation, MOST_BELIEVED)
-        if hash_ != one.hash or told > one.generation:
-            generation = max(one.generation, told) + 1
-            found.append(Assignment(one.holder.agent_id, one.generation, generation, hash_))
-    return found
+    assignments = []
+    for state in states:
+        hash_, reported_generation = hashes[state.holder.agent_id], min(state.told_generation, MOST_BELIEVED)
+        if hash_ != state.hash or reported_generation > state.generation:
+            generation = max(state.generation, reported_generation) + 1
+            assignments.append(Assignment(state.holder.agent_id, state.generation, generation, hash_))
+    return assignments
 
 
 def steps_plan(
     steps: Iterable[WaitingStep],
-    held: Iterable[Held],
+    states: Iterable[Held],
     rollouts: Sequence[OpenRollout],
     generations: Mapping[str, int],
 ) -> list[PlannedStep]:
@@ -136,17 +136,21 @@ def steps_plan(
 
     A step that waits for a rollout is planned only once its agent is reached.
     """
-    holders = {one.holder.agent_id: one.holder for one in held}
-    awaited = {one.operation_id: one.view for one in rollouts if one.operation_id is not None}
-    found = []
+    holders = {state.holder.agent_id: state.holder for state in states}
+    awaited = {
+        open_rollout.operation_id: open_rollout.view
+        for open_rollout in rollouts
+        if open_rollout.operation_id is not None
+    }
+    planned_steps = []
     for step in steps:
         holder = holders.get(step.agent_id)
         if holder is None:
             continue  # revoked, or enrolled since
         rollout = awaited.get(step.operation_id)
         if rollout is None or held_revision(rollout, holder.agent_id, holder.kind) is None:
-            found.append(PlannedStep(step.step_id, step.agent_id, generations[step.agent_id]))
-    return found
+            planned_steps.append(PlannedStep(step.step_id, step.agent_id, generations[step.agent_id]))
+    return planned_steps
 
 
 def _steps_waiting() -> list[WaitingStep]:
@@ -159,8 +163,8 @@ def _held() -> list[Held]:
     columns = ("desired_hash", "desired_generation", "applied_generation", "heartbeat__applied__generation")
     rows: Any = Agent.objects.filter(revoked_at=None).order_by("pk").values_list("pk", "kind", "group_id", *columns)
     return [
-        Held(Holder(pk, kind, group_id), hash_, generation, max(applied, _number(beaten)))
-        for pk, kind, group_id, hash_, generation, applied, beaten in rows
+        Held(Holder(pk, kind, group_id), hash_, generation, max(applied, _number(heartbeat_generation)))
+        for pk, kind, group_id, hash_, generation, applied, heartbeat_generation in rows
     ]
 
 
@@ -203,10 +207,10 @@ def _assign(assignments: Collection[Assignment], *, now: datetime) -> list[str]:
     if not assignments:
         return []
     columns: dict[str, list[Any]] = {
-        "agents": [one.agent_id for one in assignments],
-        "seen": [one.seen for one in assignments],
-        "numbers": [one.generation for one in assignments],
-        "hashes": [one.hash for one in assignments],
+        "agents": [assignment.agent_id for assignment in assignments],
+        "seen": [assignment.seen for assignment in assignments],
+        "numbers": [assignment.generation for assignment in assignments],
+        "hashes": [assignment.hash for assignment in assignments],
     }
     with connection.cursor() as cursor:
         cursor.execute(_ASSIGN, {**columns, "now": now, "kept": GENERATIONS_KEPT})
@@ -219,6 +223,6 @@ def _steps_write(steps: Sequence[PlannedStep], hashes: Mapping[str, str]) -> Non
     Another planner may have given the same number to a state from before the operation.
     """
     if steps:
-        rows = [(one.step_id, one.agent_id, one.generation, hashes[one.agent_id]) for one in steps]
+        rows = [(step.step_id, step.agent_id, step.generation, hashes[step.agent_id]) for step in steps]
         with connection.cursor() as cursor:
             cursor.execute(_STEPS, [list(column) for column in zip(*rows, strict=True)])

@@ -34,7 +34,7 @@ def steps_add(operation_id: UUID, agents: Collection[str]) -> None:
     missing = sorted({*agents} - {*known})
     if missing:
         OperationStep.objects.bulk_create(
-            OperationStep(operation=operation, agent_id=one, deed=STATE) for one in missing
+            OperationStep(operation=operation, agent_id=agent, deed=STATE) for agent in missing
         )
         operation.awaited_agents = sorted({*operation.awaited_agents, *missing})
         operation.state, operation.finished_at = Operation.State.RUNNING, None
@@ -44,8 +44,8 @@ def steps_add(operation_id: UUID, agents: Collection[str]) -> None:
 def steps_give_up(operation_id: UUID, note: str, *, now: datetime) -> None:
     """End the waiting steps as failed: the agents' next acknowledgements are about another state."""
     waiting = OperationStep.objects.filter(operation=operation_id, state=OperationStep.State.WAITING)
-    numbers = waiting.order_by("pk").values_list("pk", flat=True)
-    steps_end([Ended(one, False, note=note) for one in numbers], now=now)
+    step_ids = waiting.order_by("pk").values_list("pk", flat=True)
+    steps_end([Ended(step_id, False, note=note) for step_id in step_ids], now=now)
 
 
 def integrity_ask(*, actor: Actor, scope: str, engines: Collection[str], now: datetime) -> Operation:
@@ -68,14 +68,14 @@ def integrity_found(operation_id: str | None) -> IntegrityFound:
     if operation_id is None:
         return IntegrityFound("not asked")
     steps = list(OperationStep.objects.filter(operation=UUID(operation_id)).order_by("agent_id"))
-    broken = [one for one in steps if _problems(one.receipt)]
+    broken = [step for step in steps if _problems(step.receipt)]
     if broken:
-        words = "; ".join(f"{one.agent_id} found {_counted(one.receipt)}" for one in broken)
-        details = "; ".join(f"{one.agent_id}: {_said(one.receipt)}" for one in broken)
-        return IntegrityFound("failed", words, details)
-    if any(one.state == OperationStep.State.WAITING for one in steps):
+        summary = "; ".join(f"{step.agent_id} found {_counted(step.receipt)}" for step in broken)
+        details = "; ".join(f"{step.agent_id}: {_said(step.receipt)}" for step in broken)
+        return IntegrityFound("failed", summary, details)
+    if any(step.state == OperationStep.State.WAITING for step in steps):
         return IntegrityFound("running")
-    silent = [one.agent_id for one in steps if one.state != OperationStep.State.DONE or not _has_told(one.receipt)]
+    silent = [step.agent_id for step in steps if step.state != OperationStep.State.DONE or not _has_told(step.receipt)]
     return IntegrityFound("unknown", ", ".join(silent)) if silent else IntegrityFound("passed")
 
 
@@ -85,8 +85,8 @@ def _has_told(receipt: Mapping[str, Any] | None) -> bool:
 
 def _problems(receipt: Mapping[str, Any] | None) -> list[Any]:
     """Return the problems that an engine found; none if it could not check or did not answer."""
-    found = _result(receipt).get("problems")
-    return found if isinstance(found, list) else []
+    problems = _result(receipt).get("problems")
+    return problems if isinstance(problems, list) else []
 
 
 def _result(receipt: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -105,5 +105,5 @@ def _counted(receipt: Mapping[str, Any] | None) -> str:
 
 
 def _count(receipt: Mapping[str, Any] | None) -> int:
-    told = _result(receipt).get("problem_count")
-    return max(len(_problems(receipt)), told if type(told) is int else 0)
+    reported_count = _result(receipt).get("problem_count")
+    return max(len(_problems(receipt)), reported_count if type(reported_count) is int else 0)

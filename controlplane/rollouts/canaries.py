@@ -43,14 +43,14 @@ def canary_entries(snapshot: Snapshot) -> tuple[Mapping[str, Entry], Mapping[str
     if not snapshot.policies:
         return {}, {}
     policy = _policy(_usual_formats(snapshot))
-    hashed = policy_hash(policy)
+    canary_hash = policy_hash(policy)
     entries: dict[str, Entry] = {}
     for name in CANARIES:
         key = base64.b64encode(canary_key(name)).decode()
         entries[f"org/{name}"] = {"org": name, "slug": f"luminet.{name}", "state": "active", "limits": {}}
-        own = {"slug": SLUG, "epoch": EPOCH, "key": key, "revision": 0, "policy": hashed}
-        entries[f"ns/{name}"] = {"org": name, **own}
-    return entries, {hashed: policy}
+        fields = {"slug": SLUG, "epoch": EPOCH, "key": key, "revision": 0, "policy": canary_hash}
+        entries[f"ns/{name}"] = {"org": name, **fields}
+    return entries, {canary_hash: policy}
 
 
 def _usual_formats(snapshot: Snapshot) -> _Formats:
@@ -65,13 +65,13 @@ def _usual_formats(snapshot: Snapshot) -> _Formats:
 
 def _formats(policy: Policy) -> _Formats:
     models: Mapping[str, Any] = policy.get("models") or {}
-    own = {model: one["kv_dtype"] for model, one in models.items() if "kv_dtype" in one}
-    return (("", policy.get("kv_dtype", "fp8")), *sorted(own.items()))
+    model_formats = {model: values["kv_dtype"] for model, values in models.items() if "kv_dtype" in values}
+    return (("", policy.get("kv_dtype", "fp8")), *sorted(model_formats.items()))
 
 
 def _policy(formats: _Formats) -> Policy:
-    (_, general), *models = formats
-    policy: dict[str, Any] = {**KEPT, "kv_dtype": general}
+    (_, default_format), *models = formats
+    policy: dict[str, Any] = {**KEPT, "kv_dtype": default_format}
     if models:
-        policy["models"] = {model: {**KEPT, "kv_dtype": one} for model, one in models}
+        policy["models"] = {model: {**KEPT, "kv_dtype": kv_dtype} for model, kv_dtype in models}
     return policy

@@ -46,47 +46,52 @@ def formats_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
 
     The system's publishes are not checked: they restore a policy that was in force before.
     """
-    asked = [one for one in judged if one.actor.kind is not ActorKind.SYSTEM and formats_differ(one.draft)]
+    levels = [level for level in judged if level.actor.kind is not ActorKind.SYSTEM and formats_differ(level.draft)]
     problems: list[FieldProblem] = []
     for is_operator in (True, False):  # members read no agent's name
-        drafts = [(one.place, one.draft) for one in asked if one.actor.is_operator is is_operator]
-        problems += [each for one in _judgements(drafts, names_agents=is_operator) for each in one.problems]
+        drafts = [(level.place, level.draft) for level in levels if level.actor.is_operator is is_operator]
+        problems += [
+            problem for judgement in _judgements(drafts, names_agents=is_operator) for problem in judgement.problems
+        ]
     return problems
 
 
 def formats_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
     """Return the problems of a draft's formats, and warnings that are no reason to refuse it."""
-    *above, level = levels_of(place)
-    draft = Draft(tuple(one.policy for one in above), level.policy, policy.said())
+    *ancestors, level = levels_of(place)
+    draft = Draft(tuple(ancestor.policy for ancestor in ancestors), level.policy, policy.said())
     if not formats_differ(draft):
         return Judgement()
     return next(iter(_judgements([(place, draft)], names_agents=actor.is_operator)), Judgement())
 
 
-def _judgements(asked: Sequence[tuple[Place, Draft]], *, names_agents: bool = True) -> list[Judgement]:
-    if not asked:
+def _judgements(drafts: Sequence[tuple[Place, Draft]], *, names_agents: bool = True) -> list[Judgement]:
+    if not drafts:
         return []
-    below = _below([place for place, _ in asked])
-    served = served_in({one.group_id for each in below for one in each})
+    namespaces_by_draft = _below([scope for scope, _ in drafts])
+    served = served_in({namespace.group_id for namespaces in namespaces_by_draft for namespace in namespaces})
     if not served:
         return []
-    results = results_read({one.model for group in served.values() for one in group})
+    results = results_read({engine.model for group in served.values() for engine in group})
     if not names_agents:
-        served = {group: [replace(one, agent=UNNAMED) for one in each] for group, each in served.items()}
-    return [formats_judge(draft, each, served, results) for (_, draft), each in zip(asked, below, strict=True)]
-
-
-def _below(places: Sequence[Place]) -> list[list[Below]]:
-    """Return all namespaces below each place, even with other listed places between. A namespace is below itself."""
-    upper = [place for place in places if place.namespace is None]
-    one_query = upper[0] if len(upper) == 1 else FLEET
-    found = list(namespaces_below(one_query)) if upper else []
-    by_organisation: dict[int | None, list[Below]] = {None: found}
-    for one in found:
-        by_organisation.setdefault(one.organisation_id, []).append(one)
+        served = {group: [replace(engine, agent=UNNAMED) for engine in engines] for group, engines in served.items()}
     return [
-        by_organisation.get(place.key[0], []) if place.namespace is None else [_itself(place.namespace)]
-        for place in places
+        formats_judge(draft, namespaces, served, results)
+        for (_, draft), namespaces in zip(drafts, namespaces_by_draft, strict=True)
+    ]
+
+
+def _below(scopes: Sequence[Place]) -> list[list[Below]]:
+    """Return all namespaces below each place, even with other listed places between. A namespace is below itself."""
+    upper_scopes = [scope for scope in scopes if scope.namespace is None]
+    root_scope = upper_scopes[0] if len(upper_scopes) == 1 else FLEET
+    namespaces = list(namespaces_below(root_scope)) if upper_scopes else []
+    by_organisation: dict[int | None, list[Below]] = {None: namespaces}
+    for namespace in namespaces:
+        by_organisation.setdefault(namespace.organisation_id, []).append(namespace)
+    return [
+        by_organisation.get(scope.key[0], []) if scope.namespace is None else [_itself(scope.namespace)]
+        for scope in scopes
     ]
 
 
@@ -101,50 +106,55 @@ def formats_differ(draft: Draft) -> bool:
 
 
 def _said(level: Values) -> list[tuple[str, str, object]]:
-    every = [("", level), *level.get("models", {}).items()]
-    return sorted((model, field, said[field]) for model, said in every for field in FORMAT_FIELDS if field in said)
+    values_by_model = [("", level), *level.get("models", {}).items()]
+    return sorted(
+        (model, field, values[field]) for model, values in values_by_model for field in FORMAT_FIELDS if field in values
+    )
 
 
 def formats_judge(
-    draft: Draft, below: Iterable[Below], served: Mapping[int, Sequence[Served]], results: Results
+    draft: Draft, namespaces: Iterable[Below], served: Mapping[int, Sequence[Served]], results: Results
 ) -> Judgement:
     """Return problems and warnings. A format is a problem if no engine of a group supports it or may serve it. Pure."""
     problems, warnings = dict[FieldProblem, None](), dict[PreviewWarning, None]()
-    for wanted in _wanted(draft, below, served).values():
-        for one, where in wanted.items():
-            told = _judged(one, where, results, draft.where)
-            if isinstance(told, FieldProblem):
-                problems[told] = None
-            elif told is not None:
-                warnings[told] = None
+    for engines_by_format in _wanted(draft, namespaces, served).values():
+        for new_format, engines in engines_by_format.items():
+            finding = _judged(new_format, engines, results, draft.where)
+            if isinstance(finding, FieldProblem):
+                problems[finding] = None
+            elif finding is not None:
+                warnings[finding] = None
     return Judgement(tuple(problems), tuple(warnings))
 
 
 def _wanted(
-    draft: Draft, below: Iterable[Below], served: Mapping[int, Sequence[Served]]
+    draft: Draft, namespaces: Iterable[Below], served: Mapping[int, Sequence[Served]]
 ) -> dict[int, dict[Wanted, list[Served]]]:
     """Return by group the formats that would come into force and the engines concerned.
 
     Each combination of levels is computed once.
     """
-    found: dict[int, dict[Wanted, list[Served]]] = {}
+    formats_by_group: dict[int, dict[Wanted, list[Served]]] = {}
     seen = set[tuple[Hashable, int]]()
-    for one in below:
-        if one.group_id not in served or (one.combination, one.group_id) in seen:
+    for namespace in namespaces:
+        if namespace.group_id not in served or (namespace.combination, namespace.group_id) in seen:
             continue
-        seen.add((one.combination, one.group_id))
-        ours = found.setdefault(one.group_id, {})
-        news = {model: list(_new_formats(draft, one, model)) for model in {each.model for each in served[one.group_id]}}
-        for each in served[one.group_id]:
-            for wanted in news[each.model]:
-                where = ours.setdefault(wanted, [])
-                if each not in where:
-                    where.append(each)
-    return {group: dict(sorted(wanted.items())) for group, wanted in found.items()}
+        seen.add((namespace.combination, namespace.group_id))
+        engines_by_format = formats_by_group.setdefault(namespace.group_id, {})
+        new_formats = {
+            model: list(_new_formats(draft, namespace, model))
+            for model in {engine.model for engine in served[namespace.group_id]}
+        }
+        for engine in served[namespace.group_id]:
+            for new_format in new_formats[engine.model]:
+                engines = engines_by_format.setdefault(new_format, [])
+                if engine not in engines:
+                    engines.append(engine)
+    return {group: dict(sorted(engines_by_format.items())) for group, engines_by_format in formats_by_group.items()}
 
 
-def _new_formats(draft: Draft, below: Below, model: str) -> Iterator[Wanted]:
-    old, new = (effective_values(draft.chain(below, old=is_old), model) for is_old in (True, False))
+def _new_formats(draft: Draft, namespace: Below, model: str) -> Iterator[Wanted]:
+    old, new = (effective_values(draft.chain(namespace, old=is_old), model) for is_old in (True, False))
     if new["kv_dtype"] != old["kv_dtype"]:
         yield Wanted("kv_dtype", _whose(draft, "kv_dtype", model), new["kv_dtype"])
     for kv_dtype in new["request_kv_dtypes"]:
@@ -157,22 +167,24 @@ def _whose(draft: Draft, field: str, model: str) -> str:
 
 
 def _judged(
-    wanted: Wanted, served: Sequence[Served], results: Results, root: str
+    new_format: Wanted, served: Sequence[Served], results: Results, root: str
 ) -> FieldProblem | PreviewWarning | None:
-    able = [one for one in served if wanted.kv_dtype in one.formats]
-    open_ones = [one for one in able if results.may_serve(one, wanted.kv_dtype)]
-    where = wanted.where(root)
-    if not able:
-        return UnenforcedField(where, f"no agent here can do {wanted.kv_dtype}: {_formats_of(served)}")
-    if not open_ones:
-        return FieldProblem(where, f"has no passing quality result: {_results_of(able, wanted.kv_dtype, results)}")
-    if len(able) < len(served):
-        lacking = [one for one in served if one not in able]
-        message = f"{_names(lacking)} cannot do {wanted.kv_dtype}: requests for it go to others, or get 400."
+    capable = [engine for engine in served if new_format.kv_dtype in engine.formats]
+    proven = [engine for engine in capable if results.may_serve(engine, new_format.kv_dtype)]
+    where = new_format.where(root)
+    if not capable:
+        return UnenforcedField(where, f"no agent here can do {new_format.kv_dtype}: {_formats_of(served)}")
+    if not proven:
+        return FieldProblem(
+            where, f"has no passing quality result: {_results_of(capable, new_format.kv_dtype, results)}"
+        )
+    if len(capable) < len(served):
+        incapable = [engine for engine in served if engine not in capable]
+        message = f"{_names(incapable)} cannot do {new_format.kv_dtype}: requests for it go to others, or get 400."
         return PreviewWarning("format_lacking", where.removeprefix(f"{root}."), message)
-    if len(open_ones) < len(able):
-        shut = [one for one in able if one not in open_ones]
-        message = f"{_results_of(shut, wanted.kv_dtype, results)}. Requests for it go to others, or get 400."
+    if len(proven) < len(capable):
+        unproven = [engine for engine in capable if engine not in proven]
+        message = f"{_results_of(unproven, new_format.kv_dtype, results)}. Requests for it go to others, or get 400."
         return PreviewWarning("format_unproven", where.removeprefix(f"{root}."), message)
     return None
 
@@ -180,16 +192,16 @@ def _judged(
 def _formats_of(served: Sequence[Served]) -> str:
     """Return a text with each agent's formats, over all its models."""
     by_agent: dict[str, set[str]] = {}
-    for one in served:
-        by_agent.setdefault(one.agent, set()).update(one.formats)
-    named = [f"{agent} can do {', '.join(sorted(formats)) or 'nothing'}" for agent, formats in by_agent.items()]
-    return listed(named, NAMED_AT_MOST, "; ")
+    for engine in served:
+        by_agent.setdefault(engine.agent, set()).update(engine.formats)
+    descriptions = [f"{agent} can do {', '.join(sorted(formats)) or 'nothing'}" for agent, formats in by_agent.items()]
+    return listed(descriptions, NAMED_AT_MOST, "; ")
 
 
 def _results_of(served: Sequence[Served], kv_dtype: str, results: Results) -> str:
-    said = list(dict.fromkeys(results.why_not(one, kv_dtype) for one in served))
-    return listed(said, NAMED_AT_MOST, "; ")
+    reasons = list(dict.fromkeys(results.why_not(engine, kv_dtype) for engine in served))
+    return listed(reasons, NAMED_AT_MOST, "; ")
 
 
 def _names(served: Sequence[Served]) -> str:
-    return listed(list(dict.fromkeys(one.agent for one in served)), NAMED_AT_MOST)
+    return listed(list(dict.fromkeys(engine.agent for engine in served)), NAMED_AT_MOST)

@@ -56,8 +56,8 @@ class Counted:
 
     def stored(self) -> dict[str, Any]:
         return {
-            "changed": {agent: watched_stored(one) for agent, one in self.changed.items()},
-            "unchanged": {agent: watched_stored(one) for agent, one in self.unchanged.items()},
+            "changed": {agent: watched_stored(watched) for agent, watched in self.changed.items()},
+            "unchanged": {agent: watched_stored(watched) for agent, watched in self.unchanged.items()},
         }
 
     def sides(self) -> tuple[Side, Side]:
@@ -80,34 +80,36 @@ def sides_read(evidence: Mapping[str, Any]) -> tuple[Side, Side]:
 
 def closed(evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Return the evidence to keep of an ended rollout: the sums, without every agent's counters."""
-    kept = {name: one for name, one in evidence.items() if name not in ("changed", "unchanged", "applied_at")}
-    return kept | {"sides": [side_stored(one) for one in sides_read(evidence)]}
+    summary = {name: part for name, part in evidence.items() if name not in ("changed", "unchanged", "applied_at")}
+    return summary | {"sides": [side_stored(side) for side in sides_read(evidence)]}
 
 
 def counted_on(
-    before: Counted, agents: Sequence[AgentNews], reached: Collection[str], *, seed: str, now: float
+    previous: Counted, agents: Sequence[AgentNews], reached_agents: Collection[str], *, seed: str, now: float
 ) -> Counted:
     """Add the agents' newest heartbeats. An agent that is gone stays with its last counters."""
-    engines = [one for one in agents if one.kind == "engine" and one.counted is not None and one.boot]
-    changed, unchanged = dict(before.changed), dict(before.unchanged)
-    for one in engines:
-        if one.agent in reached and one.is_up_to_date:
-            changed[one.agent] = _on(before.changed.get(one.agent), one, before.is_cold(one.agent, now))
-    others = [one for one in engines if one.agent not in reached]
-    for one in sorted(others, key=lambda each: (each.agent not in unchanged, _place(seed, each.agent))):
-        if one.agent in unchanged or len(unchanged) < MOST_UNCHANGED:
-            unchanged[one.agent] = _on(before.unchanged.get(one.agent), one, False)
-    return Counted(changed, unchanged, before.applied_at, before.grace_seconds)
+    engines = [news for news in agents if news.kind == "engine" and news.counted is not None and news.boot]
+    changed, unchanged = dict(previous.changed), dict(previous.unchanged)
+    for news in engines:
+        if news.agent in reached_agents and news.is_up_to_date:
+            changed[news.agent] = _on(previous.changed.get(news.agent), news, previous.is_cold(news.agent, now))
+    unreached = [news for news in engines if news.agent not in reached_agents]
+    for news in sorted(
+        unreached, key=lambda candidate: (candidate.agent not in unchanged, _place(seed, candidate.agent))
+    ):
+        if news.agent in unchanged or len(unchanged) < MOST_UNCHANGED:
+            unchanged[news.agent] = _on(previous.unchanged.get(news.agent), news, False)
+    return Counted(changed, unchanged, previous.applied_at, previous.grace_seconds)
 
 
 def _read(stored: Mapping[str, Any]) -> dict[str, Watched]:
-    found = ((agent, watched_read(one)) for agent, one in stored.items())
-    return {agent: one for agent, one in found if one is not None}
+    watched_agents = ((agent, watched_read(counters)) for agent, counters in stored.items())
+    return {agent: watched for agent, watched in watched_agents if watched is not None}
 
 
-def _on(before: Watched | None, news: AgentNews, is_cold: bool) -> Watched:
+def _on(previous: Watched | None, news: AgentNews, is_cold: bool) -> Watched:
     assert news.counted is not None
-    return watched_on(before, news.boot, counts_read(news.counted), is_cold=is_cold)
+    return watched_on(previous, news.boot, counts_read(news.counted), is_cold=is_cold)
 
 
 def _place(seed: str, agent: str) -> bytes:

@@ -75,29 +75,31 @@ def snapshots_wanted(
 
     Everything is read within the caller's consistent read.
     """
-    alike: dict[tuple[int, AgentKind, Held], list[str]] = defaultdict(list)
-    views = [one.view for one in rollouts]
-    for one in holders:
-        alike[one.group_id, one.kind, held_by(one.agent_id, one.kind, views)].append(one.agent_id)
-    recent.make_room(FOLLOWING * len(alike))
-    _forget_others({(group_id, kind) for group_id, kind, _ in alike})
-    wanted: dict[str, Snapshot] = {}
-    for (group_id, kind, held), agents in alike.items():
-        snapshot = snapshot_wanted(group_id, kind, held, rollouts, now=now)
-        wanted |= dict.fromkeys(agents, snapshot)
-    return wanted
+    agents_by_state: dict[tuple[int, AgentKind, Held], list[str]] = defaultdict(list)
+    views = [rollout.view for rollout in rollouts]
+    for holder in holders:
+        agents_by_state[holder.group_id, holder.kind, held_by(holder.agent_id, holder.kind, views)].append(
+            holder.agent_id
+        )
+    recent.make_room(FOLLOWING * len(agents_by_state))
+    _forget_others({(group_id, kind) for group_id, kind, _ in agents_by_state})
+    snapshots: dict[str, Snapshot] = {}
+    for (group_id, kind, held_revisions), agents in agents_by_state.items():
+        snapshot = snapshot_wanted(group_id, kind, held_revisions, rollouts, now=now)
+        snapshots |= dict.fromkeys(agents, snapshot)
+    return snapshots
 
 
 def snapshot_wanted(
-    group_id: int, kind: AgentKind, held: Held, rollouts: Sequence[OpenRollout], *, now: datetime
+    group_id: int, kind: AgentKind, held_revisions: Held, rollouts: Sequence[OpenRollout], *, now: datetime
 ) -> Snapshot:
     current = _refreshed(group_id, kind, now=now)
-    found = current.snapshot if held == NOTHING else _variant(current, held, rollouts)
+    snapshot = current.snapshot if held_revisions == NOTHING else _variant(current, held_revisions, rollouts)
     if _is_probed(group_id):
-        found = _with_canaries(found)
+        snapshot = _with_canaries(snapshot)
     if kind == "gateway":
-        found = _with_engines(found, group_id, rollouts, now=now)
-    return recent.put(found.hash, recent.get(found.hash) or found)
+        snapshot = _with_engines(snapshot, group_id, rollouts, now=now)
+    return recent.put(snapshot.hash, recent.get(snapshot.hash) or snapshot)
 
 
 def rollouts_open() -> list[OpenRollout]:
@@ -130,9 +132,9 @@ def _open_rollout(row: Rollout) -> OpenRollout:
 def _refreshed(group_id: int, kind: AgentKind, *, now: datetime) -> Desired:
     with _refreshing:
         known = _current.get((group_id, kind))
-        found = desired_read(group_id, kind, now=now) if known is None else desired_refresh(known, now=now)
-        _current[group_id, kind] = found
-        return found
+        desired = desired_read(group_id, kind, now=now) if known is None else desired_refresh(known, now=now)
+        _current[group_id, kind] = desired
+        return desired
 
 
 def _forget_others(used: Collection[tuple[int, AgentKind]]) -> None:
@@ -145,40 +147,40 @@ def _forget_others(used: Collection[tuple[int, AgentKind]]) -> None:
 # Older revisions
 
 
-def _variant(current: Desired, held: Held, rollouts: Sequence[OpenRollout]) -> Snapshot:
+def _variant(current: Desired, held_revisions: Held, rollouts: Sequence[OpenRollout]) -> Snapshot:
     """Return the snapshot with older revisions of some levels.
 
     The mark is part of the key, because policies may move between levels without a change in the snapshot.
     """
-    key = (current.mark, current.group_id, current.snapshot.hash, held)
+    key = (current.mark, current.group_id, current.snapshot.hash, held_revisions)
     known = _variants.get(key)
     if known is not None:
         return known
-    older = _older(held, rollouts)
-    found = entries_held(current.group_id, older, current.snapshot.entries)
-    return _variants.put(key, current.snapshot.replaced(put=found.entries, policies=found.policies))
+    older = _older(held_revisions, rollouts)
+    older_entries = entries_held(current.group_id, older, current.snapshot.entries)
+    return _variants.put(key, current.snapshot.replaced(put=older_entries.entries, policies=older_entries.policies))
 
 
-def _older(held: Held, rollouts: Sequence[OpenRollout]) -> dict[tuple[int | None, int | None], Older]:
-    levels = {one.view.level: one.level_id for one in rollouts}
-    policies = _policies_of({(levels[level], number) for level, number in held})
-    return {level: Older(number, policies[levels[level], number]) for level, number in held}
+def _older(held_revisions: Held, rollouts: Sequence[OpenRollout]) -> dict[tuple[int | None, int | None], Older]:
+    levels = {rollout.view.level: rollout.level_id for rollout in rollouts}
+    policies = _policies_of({(levels[level], number) for level, number in held_revisions})
+    return {level: Older(number, policies[levels[level], number]) for level, number in held_revisions}
 
 
-def _policies_of(wanted: Collection[tuple[int, int]]) -> dict[tuple[int, int], Values]:
+def _policies_of(revisions: Collection[tuple[int, int]]) -> dict[tuple[int, int], Values]:
     """Return the policies of revisions, by level and number. Revision 0 is empty."""
-    found: dict[tuple[int, int], Values] = {}
-    asked = Q()
-    for level_id, number in wanted:
+    policies: dict[tuple[int, int], Values] = {}
+    query = Q()
+    for level_id, number in revisions:
         known = {} if number == 0 else _policies.get((level_id, number))
         if known is None:
-            asked |= Q(level_id=level_id, number=number)
+            query |= Q(level_id=level_id, number=number)
         else:
-            found[level_id, number] = known
-    if asked:
-        for level_id, number, policy in PolicyRevision.objects.filter(asked).values_list("level", "number", "policy"):
-            found[level_id, number] = _policies.put((level_id, number), policy)
-    return found
+            policies[level_id, number] = known
+    if query:
+        for level_id, number, policy in PolicyRevision.objects.filter(query).values_list("level", "number", "policy"):
+            policies[level_id, number] = _policies.put((level_id, number), policy)
+    return policies
 
 
 # Tenants of the isolation canary
@@ -202,9 +204,9 @@ def _with_canaries(snapshot: Snapshot) -> Snapshot:
 
 def _with_engines(snapshot: Snapshot, group_id: int, rollouts: Sequence[OpenRollout], *, now: datetime) -> Snapshot:
     fleet = _fleet_of(group_id)
-    trials = (_trial(one, snapshot) for one in rollouts if one.view.holds_back and one.view.reached)
-    there = [one for one in trials if one is not None]
-    extra = gateway_entries(fleet.engines, fleet.refused, there, _gateways_of(group_id, now=now))
+    all_trials = (_trial(rollout, snapshot) for rollout in rollouts if rollout.view.holds_back and rollout.view.reached)
+    trials = [trial for trial in all_trials if trial is not None]
+    extra = gateway_entries(fleet.engines, fleet.refused, trials, _gateways_of(group_id, now=now))
     return snapshot.replaced(put=extra) if extra else snapshot
 
 
@@ -217,17 +219,17 @@ def _gateways_of(group_id: int, *, now: datetime) -> list[str]:
 def _fleet_of(group_id: int) -> _Fleet:
     engines = Agent.objects.filter(group_id=group_id, kind="engine", revoked_at=None).order_by("pk")
     rows: Any = list(engines.values_list("pk", "key_number", "is_draining", "about"))
-    served = [one for agent, _, _, about in rows for one in served_by(agent, about)]
+    served = [served_model for agent, _, _, about in rows for served_model in served_by(agent, about)]
     if not served:
         return _Fleet([_engine(row, Results()) for row in rows])
-    results = results_read({one.model for one in served})
+    results = results_read({served_model.model for served_model in served})
     return _Fleet([_engine(row, results) for row in rows], refused_formats(served, results))
 
 
 def _engine(row: tuple[str, int, bool, Mapping[str, Any]], results: Results) -> EngineView:
     """Return an engine, with the formats of each model that it supports and that may carry traffic."""
     agent_id, key_number, is_draining, about = row
-    allowed = {one.model: results.allowed(one) for one in served_by(agent_id, about)}
+    allowed = {served_model.model: results.allowed(served_model) for served_model in served_by(agent_id, about)}
     return EngineView(
         agent_id,
         about.get("address") or "",
@@ -243,11 +245,11 @@ def _trial(rollout: OpenRollout, snapshot: Snapshot) -> TrialView | None:
     organisation, namespace = rollout.view.level
     if organisation is None and namespace is None:
         return TrialView(rollout.id, None, None, rollout.view.reached, rollout.share)
-    ours = _served(snapshot, organisation, namespace)
-    if not ours:
+    namespace_ids = _served(snapshot, organisation, namespace)
+    if not namespace_ids:
         return None
-    owner = snapshot.entries[f"ns/{ours[0]}"]["org"]
-    return TrialView(rollout.id, owner, ours, rollout.view.reached, rollout.share)
+    owner = snapshot.entries[f"ns/{namespace_ids[0]}"]["org"]
+    return TrialView(rollout.id, owner, namespace_ids, rollout.view.reached, rollout.share)
 
 
 def _served(snapshot: Snapshot, organisation: int | None, namespace: int | None) -> list[str]:

@@ -34,8 +34,8 @@ def enforcement_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
 
 def enforcement_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
     """Return the problems of a draft that agents do not enforce, and warnings that are no reason to refuse it."""
-    *above, level = levels_of(place)
-    draft = Draft(tuple(upper.policy for upper in above), level.policy, policy.said())
+    *ancestors, level = levels_of(place)
+    draft = Draft(tuple(ancestor.policy for ancestor in ancestors), level.policy, policy.said())
     settings = settings_of(draft)
     return judge(draft, settings, serving_by_place([place])[place.key], actor=actor) if settings else Judgement()
 
@@ -47,14 +47,14 @@ def agents_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
     return Judgement((*formats.problems, *enforced.problems), (*formats.warnings, *enforced.warnings))
 
 
-def enforcement_of(place: Place, chain: Sequence[Values], model: str | None = None) -> dict[str, Together]:
+def enforcement_of(scope: Place, chain: Sequence[Values], model: str | None = None) -> dict[str, Together]:
     """Return the grade of each field at its effective value, over the agents that it applies to."""
-    return _enforcement(chain, model, serving_by_place([place])[place.key])
+    return _enforcement(chain, model, serving_by_place([scope])[scope.key])
 
 
-def enforcement_by_model(place: Place, chain: Sequence[Values]) -> dict[str | None, dict[str, Together]]:
+def enforcement_by_model(scope: Place, chain: Sequence[Values]) -> dict[str | None, dict[str, Together]]:
     """Return the grades of all fields in general (None), and for each model that has its own values."""
-    serving = serving_by_place([place])[place.key]
+    serving = serving_by_place([scope])[scope.key]
     return {model: _enforcement(chain, model, serving) for model in (None, *models_named(chain))}
 
 
@@ -64,39 +64,39 @@ def _enforcement(chain: Sequence[Values], model: str | None, serving: Sequence[S
     return {setting.field: graded(setting, concerned(chain, setting, serving)) for setting in settings}
 
 
-def serving_by_place(places: Sequence[Place]) -> Mapping[Key, list[Serving]]:
+def serving_by_place(scopes: Sequence[Place]) -> Mapping[Key, list[Serving]]:
     """Return the engines that serve the namespaces below each of these places."""
-    if not places:
+    if not scopes:
         return {}
-    groups = _groups(places)
+    groups = _groups(scopes)
     is_whole_fleet = None in groups.values()
     serving = serving_in(
-        None if is_whole_fleet else {group for of_place in groups.values() for group in of_place or ()}
+        None if is_whole_fleet else {group for scope_groups in groups.values() for group in scope_groups or ()}
     )
-    return {key: _taking_requests(serving, of_place) for key, of_place in groups.items()}
+    return {key: _taking_requests(serving, scope_groups) for key, scope_groups in groups.items()}
 
 
 def _taking_requests(serving: Sequence[Serving], groups: set[int] | None) -> list[Serving]:
     """Return the engines of these groups. Draining ones count only if no others are left."""
-    ours = [agent for agent in serving if groups is None or agent.group_id in groups]
-    return [agent for agent in ours if not agent.is_draining] or ours
+    agents = [agent for agent in serving if groups is None or agent.group_id in groups]
+    return [agent for agent in agents if not agent.is_draining] or agents
 
 
-def _groups(places: Sequence[Place]) -> dict[Key, set[int] | None]:
+def _groups(scopes: Sequence[Place]) -> dict[Key, set[int] | None]:
     """Return the groups below each place.
 
     None means every group: present and future ones inherit the fleet's policy.
     """
-    whole = [place.organisation for place in places if place.namespace is None]
-    organisations = {organisation.pk for organisation in whole if organisation is not None}
-    below: dict[int, set[int]] = {pk: set() for pk in organisations}
+    scope_organisations = [scope.organisation for scope in scopes if scope.namespace is None]
+    organisations = {organisation.pk for organisation in scope_organisations if organisation is not None}
+    groups_by_organisation: dict[int, set[int]] = {pk: set() for pk in organisations}
     living = Namespace.objects.filter(deleted_at=None, organisation__in=organisations)
     for organisation, group in living.values_list("organisation", "group").distinct() if organisations else ():
-        below[organisation].add(group)
-    return {place.key: _groups_of(place, below) for place in places}
+        groups_by_organisation[organisation].add(group)
+    return {scope.key: _groups_of(scope, groups_by_organisation) for scope in scopes}
 
 
-def _groups_of(place: Place, below: Mapping[int, set[int]]) -> set[int] | None:
-    if place.namespace is not None:
-        return {place.namespace.group_id}
-    return None if place.organisation is None else below[place.organisation.pk]
+def _groups_of(scope: Place, groups_by_organisation: Mapping[int, set[int]]) -> set[int] | None:
+    if scope.namespace is not None:
+        return {scope.namespace.group_id}
+    return None if scope.organisation is None else groups_by_organisation[scope.organisation.pk]

@@ -42,15 +42,15 @@ class Setting:
 def settings_of(draft: Draft) -> list[Setting]:
     """Return the values that the draft sets and the level did not have before, without formats."""
     before, after = draft.before.get("models", NOTHING), draft.after.get("models", NOTHING)
-    general = list(_settings(draft.before, draft.after, None))
-    of_models = (_settings(before.get(model, NOTHING), values, model) for model, values in after.items())
-    return [*general, *chain.from_iterable(of_models)]
+    general_settings = list(_settings(draft.before, draft.after, None))
+    model_settings = (_settings(before.get(model, NOTHING), values, model) for model, values in after.items())
+    return [*general_settings, *chain.from_iterable(model_settings)]
 
 
 def _settings(before: Values, after: Values, model: str | None) -> Iterator[Setting]:
     for name in FIELDS:
-        is_kept = name in before and name in after and before[name] == after[name]
-        if name in after and name not in FORMAT_FIELDS and not is_kept:
+        is_unchanged = name in before and name in after and before[name] == after[name]
+        if name in after and name not in FORMAT_FIELDS and not is_unchanged:
             yield Setting(name, model, after[name])
 
 
@@ -83,17 +83,17 @@ def concerned(levels: Sequence[Values], setting: Setting, serving: Iterable[Serv
     """Return the agents that the setting applies to. A general value does not apply to a model with its own."""
     if setting.model is not None:
         return [agent for agent in serving if setting.model in agent.models]
-    own = {*models_naming(levels, {setting.field})}
-    return [agent for agent in serving if not own.issuperset(agent.models)]
+    models_with_own_value = {*models_naming(levels, {setting.field})}
+    return [agent for agent in serving if not models_with_own_value.issuperset(agent.models)]
 
 
 def _refusal(setting: Setting, result: Together, agents: Sequence[Serving], actor: Actor) -> str:
-    who = f"none of the {result.agents} agents that serve this enforces it"
+    explanation = f"none of the {result.agents} agents that serve this enforces it"
     if result.agents == 1:
-        who = "the only agent that serves this does not enforce it"
-    problem = f"{setting.value!r} is not enforced: {who} ({reasons_words(result, actor)})"
-    others = [Setting(setting.field, setting.model, value) for value in VALUES.get(setting.field, ())]
-    possible = [other.value for other in others if graded(other, agents).grade != "refused"]
+        explanation = "the only agent that serves this does not enforce it"
+    problem = f"{setting.value!r} is not enforced: {explanation} ({reasons_words(result, actor)})"
+    alternatives = [Setting(setting.field, setting.model, value) for value in VALUES.get(setting.field, ())]
+    possible = [alternative.value for alternative in alternatives if graded(alternative, agents).grade != "refused"]
     return f"{problem}. Use one of: {', '.join(possible)}" if possible else f"{problem}. Leave the field out"
 
 
@@ -102,12 +102,16 @@ def _warning(setting: Setting, result: Together, actor: Actor) -> str:
 
     Older agents that do not report what every version does need none.
     """
-    what = f"{setting.field} {setting.value}"
+    setting_text = f"{setting.field} {setting.value}"
     if not result.agents:
-        return f"No agent serves this yet: it is not known whether one enforces {what}." if setting.is_optional else ""
+        return (
+            f"No agent serves this yet: it is not known whether one enforces {setting_text}."
+            if setting.is_optional
+            else ""
+        )
     if result.grade == "enforced" or (not setting.is_optional and {*result.reasons} == {NOT_REPORTED.why}):
         return ""
-    return f"{counts_words(result)} {what}; {reasons_words(result, actor)}."
+    return f"{counts_words(result)} {setting_text}; {reasons_words(result, actor)}."
 
 
 def counts_words(result: Together) -> str:

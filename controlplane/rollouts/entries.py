@@ -17,13 +17,13 @@ DOORS = "doors/all"
 GONE_SECONDS = 60.0  # a gateway that does not report for so long is taken to admit no requests
 
 
-def gateways_living(heard: Mapping[str, datetime | None], *, now: datetime) -> list[str]:
+def gateways_living(last_seen_at: Mapping[str, datetime | None], *, now: datetime) -> list[str]:
     """Return the gateways that share the limits: those heard recently.
 
     If none was, as after the control plane was away, return all: to admit too little for a moment harms less than too
     much.
     """
-    known = {agent: at for agent, at in heard.items() if at is not None}
+    known = {agent: at for agent, at in last_seen_at.items() if at is not None}
     living = [agent for agent, at in known.items() if (now - at).total_seconds() <= GONE_SECONDS]
     return sorted(living or known)
 
@@ -60,7 +60,7 @@ def gateway_entries(
     """Return all entries by key. `gateways` are the live ones; a single one needs no entry."""
     splits = (_split(trial, engines) for trial in trials)
     return {
-        **{f"route/{one.agent_id}": _route(one) for one in engines if one.address},
+        **{f"route/{engine.agent_id}": _route(engine) for engine in engines if engine.address},
         **{f"gate/{_model_id(model)}": _gate(model, formats) for model, formats in refused.items() if formats},
         **{key: entry for key, entry in splits if entry["agents"]},
         **({DOORS: {"org": FLEET, "gateways": sorted(gateways)}} if len(gateways) > 1 else {}),
@@ -72,15 +72,15 @@ def _route(engine: EngineView) -> Entry:
         "org": FLEET,
         "agent": engine.agent_id,
         "address": engine.address,
-        "models": {one["name"]: _able(one, engine.backend) for one in engine.models},
+        "models": {model["name"]: _able(model, engine.backend) for model in engine.models},
         "identity": base64.b64encode(engine.identity).decode(),
         "state": DRAINING if engine.is_draining else ACTIVE,
     }
 
 
 def _able(model: Mapping[str, Any], backend: str) -> dict[str, Any]:
-    told = {name: model[name] for name in ("revision", "kv_dtypes", "context_tokens")}
-    return {**told, "backend": backend}
+    fields = {name: model[name] for name in ("revision", "kv_dtypes", "context_tokens")}
+    return {**fields, "backend": backend}
 
 
 def _gate(model: str, formats: Mapping[str, str]) -> Entry:
@@ -97,13 +97,13 @@ def _split(trial: TrialView, engines: Sequence[EngineView]) -> tuple[str, Entry]
 
     Agents of other groups do not count.
     """
-    there = {one.agent_id for one in engines if one.address}
-    canaries = sorted(there & trial.reached)
-    is_over = len(canaries) == len(there)
+    routable = {engine.agent_id for engine in engines if engine.address}
+    canaries = sorted(routable & trial.reached)
+    is_over = len(canaries) == len(routable)
     entry: Entry = {
         "org": trial.organisation_id or FLEET,
         "namespaces": None if trial.namespaces is None else sorted(trial.namespaces),
         "agents": [] if is_over else canaries,
-        "share": len(canaries) / max(1, len(there)) if trial.share is None else trial.share,
+        "share": len(canaries) / max(1, len(routable)) if trial.share is None else trial.share,
     }
     return f"split/{trial.rollout_id}", entry

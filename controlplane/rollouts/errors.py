@@ -4,8 +4,10 @@ from tenants.errors import Conflict, FieldProblem, NotPermitted
 
 
 class RolloutEnded(Conflict):
-    def __init__(self, state: str, deed: str) -> None:
-        super().__init__([FieldProblem("rollout", f"it is {state.replace('_', ' ')}: there is nothing left to {deed}")])
+    def __init__(self, state: str, action: str) -> None:
+        super().__init__(
+            [FieldProblem("rollout", f"it is {state.replace('_', ' ')}: there is nothing left to {action}")]
+        )
 
 
 class NothingToPromote(Conflict):
@@ -15,10 +17,10 @@ class NothingToPromote(Conflict):
 
 class RolloutIsWayBack(Conflict):
     def __init__(self, base: int) -> None:
-        words = f"it takes a revision back: taking it back would publish revision {base} again; publish what you want"
-        super().__init__([FieldProblem("rollout", words)])
+        message = f"it takes a revision back: taking it back would publish revision {base} again; publish what you want"
+        super().__init__([FieldProblem("rollout", message)])
 
 
 class OperatorsRollout(NotPermitted):
-    def __init__(self, deed: str) -> None:
-        super().__init__(f"An operator began this rollout: only operators may {deed} it.")
+    def __init__(self, action: str) -> None:
+        super().__init__(f"An operator began this rollout: only operators may {action} it.")

@@ -45,19 +45,19 @@ class Counts:
 
     def since(self, before: "Counts") -> "Counts":
         """Return the increase since `before`. If any counter is lower, counting has restarted."""
-        more = [a - b for a, b in zip(self.numbers, before.numbers, strict=True)]
-        return self if min(more) < 0 else Counts.of(more)
+        increase = [a - b for a, b in zip(self.numbers, before.numbers, strict=True)]
+        return self if min(increase) < 0 else Counts.of(increase)
 
 
-def counts_read(told: Mapping[str, Any]) -> Counts:
+def counts_read(counters: Mapping[str, Any]) -> Counts:
     """Read a scope's counters from a heartbeat. wire.COUNTED ensures that they are all there."""
     return Counts(
-        requests=told["requests"],
-        errors=told["errors"],
-        prompt_tokens=told["prompt_tokens"],
-        cached_tokens=told["cached_tokens"],
-        format_misses=told["missed"].get("dtype", 0),
-        ttft=tuple(told["ttft_buckets"]),
+        requests=counters["requests"],
+        errors=counters["errors"],
+        prompt_tokens=counters["prompt_tokens"],
+        cached_tokens=counters["cached_tokens"],
+        format_misses=counters["missed"].get("dtype", 0),
+        ttft=tuple(counters["ttft_buckets"]),
     )
 
 
@@ -72,12 +72,12 @@ class Watched:
     left_out: int = 0
 
 
-def watched_on(before: Watched | None, boot: str, now: Counts, *, is_cold: bool) -> Watched:
+def watched_on(previous: Watched | None, boot: str, now: Counts, *, is_cold: bool) -> Watched:
     """Add an agent's newest heartbeat. `is_cold`: blocks of another format are missed because of the change itself."""
-    if before is None:
+    if previous is None:
         return Watched(boot, now)
-    more = now.since(before.last) if boot == before.boot else now
-    return Watched(boot, now, before.sum + more, before.left_out + (more.format_misses if is_cold else 0))
+    increase = now.since(previous.last) if boot == previous.boot else now
+    return Watched(boot, now, previous.sum + increase, previous.left_out + (increase.format_misses if is_cold else 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class Side:
 
 
 def side_of(watched: Iterable[Watched]) -> Side:
-    known = list(watched)
-    return Side(len(known), sum((one.sum for one in known), Counts()), sum(one.left_out for one in known))
+    agents = list(watched)
+    return Side(len(agents), sum((agent.sum for agent in agents), Counts()), sum(agent.left_out for agent in agents))
 
 
 def quantile(buckets: Sequence[int], share: float) -> float | None:
@@ -122,11 +122,11 @@ def quantile(buckets: Sequence[int], share: float) -> float | None:
     total = buckets[-1]
     if total <= 0:
         return None
-    wanted = share * total
+    rank = share * total
     lower, below = 0.0, 0
     for upper, count in zip(TTFT_SECONDS, buckets, strict=False):
-        if count >= wanted:
-            return lower + (upper - lower) * (wanted - below) / (count - below)
+        if count >= rank:
+            return lower + (upper - lower) * (rank - below) / (count - below)
         lower, below = float(upper), count
     return float(TTFT_SECONDS[-1])
 
@@ -147,8 +147,8 @@ def share_slower(buckets: Sequence[int], seconds: float) -> float:
 # The stored form between two sweeps: lists, because there may be a thousand of them.
 
 
-def side_stored(one: Side) -> list[Any]:
-    return [one.agents, [*one.counts.numbers], one.left_out]
+def side_stored(side: Side) -> list[Any]:
+    return [side.agents, [*side.counts.numbers], side.left_out]
 
 
 def side_read(stored: Sequence[Any]) -> Side:
@@ -157,8 +157,8 @@ def side_read(stored: Sequence[Any]) -> Side:
     return Side(agents, Counts.of(counts), left_out) if len(counts) == len(Counts().numbers) else side_of([])
 
 
-def watched_stored(one: Watched) -> list[Any]:
-    return [one.boot, [*one.last.numbers], [*one.sum.numbers], one.left_out]
+def watched_stored(watched: Watched) -> list[Any]:
+    return [watched.boot, [*watched.last.numbers], [*watched.sum.numbers], watched.left_out]
 
 
 def watched_read(stored: Sequence[Any]) -> Watched | None:

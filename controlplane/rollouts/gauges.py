@@ -11,8 +11,8 @@ from controlplane.rollouts.selectors import rollouts_open
 def gauges_refresh() -> None:
     """Set the gauges. If the database does not answer, leave them unchanged."""
     try:
-        found = dict(rollouts_open().values_list("state").annotate(count=Count("pk")).order_by())
+        counts = dict(rollouts_open().values_list("state").annotate(count=Count("pk")).order_by())
     except DatabaseError:
         return
     for state in Rollout.OPEN:
-        rollouts_under_way.labels(state.value).set(found.get(state, 0))
+        rollouts_under_way.labels(state.value).set(counts.get(state, 0))

@@ -33,26 +33,26 @@ class Finding:
 
 def judge(guards: Guards, changed: Side, unchanged: Side) -> tuple[Finding, ...]:
     """Evaluate every guard that is set. With fewer than `min_requests` on either side, none decides."""
-    found = []
+    findings = []
     if guards.error_ratio is not None:
-        found.append(_errors(guards, guards.error_ratio, changed, unchanged))
+        findings.append(_errors(guards, guards.error_ratio, changed, unchanged))
     if guards.hit_ratio_drop is not None:
-        found.append(_hits(guards, guards.hit_ratio_drop, changed, unchanged))
+        findings.append(_hits(guards, guards.hit_ratio_drop, changed, unchanged))
     if guards.ttft_p95_rise is not None:
-        found.append(_first_tokens(guards, guards.ttft_p95_rise, changed, unchanged))
-    return tuple(found)
+        findings.append(_first_tokens(guards, guards.ttft_p95_rise, changed, unchanged))
+    return tuple(findings)
 
 
 def _errors(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Finding:
     new, old = changed.error_ratio, unchanged.error_ratio
     if new is None or old is None or _is_little(guards, changed.requests, unchanged.requests):
         return _too_little("error_ratio", new, old, bound, _how_many(guards, changed.requests, unchanged.requests))
-    words = f"{new:.1%} of {changed.requests} requests failed, {old:.1%} of {unchanged.requests} elsewhere"
-    words = f"{words}; {bound:.1%} more is the most"
+    explanation = f"{new:.1%} of {changed.requests} requests failed, {old:.1%} of {unchanged.requests} elsewhere"
+    explanation = f"{explanation}; {bound:.1%} more is the most"
     if new - old <= bound:
-        return Finding("error_ratio", new, old, bound, "kept", words)
+        return Finding("error_ratio", new, old, bound, "kept", explanation)
     is_chance = _is_chance(new, changed.requests, old, unchanged.requests)
-    return _worse("error_ratio", new, old, bound, words, is_chance=is_chance)
+    return _worse("error_ratio", new, old, bound, explanation, is_chance=is_chance)
 
 
 def _hits(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Finding:
@@ -60,30 +60,30 @@ def _hits(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Findi
     if _is_little(guards, changed.requests, unchanged.requests):
         return _too_little("hit_ratio_drop", new, old, bound, _how_many(guards, changed.requests, unchanged.requests))
     if new is None or old is None:
-        where = "reached agents" if new is None else "the others"
-        words = f"no prompt tokens to count on {where}, but those missed because their format is new"
-        return _too_little("hit_ratio_drop", new, old, bound, words)
-    words = f"hit ratio {new:.1%} against {old:.1%} elsewhere; {bound:.1%} less is the most"
+        side_name = "reached agents" if new is None else "the others"
+        explanation = f"no prompt tokens to count on {side_name}, but those missed because their format is new"
+        return _too_little("hit_ratio_drop", new, old, bound, explanation)
+    explanation = f"hit ratio {new:.1%} against {old:.1%} elsewhere; {bound:.1%} less is the most"
     if old - new <= bound:
-        return Finding("hit_ratio_drop", new, old, bound, "kept", words)
+        return Finding("hit_ratio_drop", new, old, bound, "kept", explanation)
     # Tokens of one request are hit or missed together, so the evidence is the number of requests, not of tokens.
     is_chance = _is_chance(new, changed.requests, old, unchanged.requests)
-    return _worse("hit_ratio_drop", new, old, bound, words, is_chance=is_chance)
+    return _worse("hit_ratio_drop", new, old, bound, explanation, is_chance=is_chance)
 
 
 def _first_tokens(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Finding:
     new, old = changed.ttft_p95, unchanged.ttft_p95
     if new is None or old is None or _is_little(guards, changed.answers, unchanged.answers):
-        words = _how_many(guards, changed.answers, unchanged.answers)
-        return _too_little("ttft_p95_rise", new, old, bound, words)
-    words = f"first tokens took {new * 1000:.0f} ms (p95) against {old * 1000:.0f} ms elsewhere"
-    words = f"{words}; {bound:.0%} longer is the most"
-    most = old * (1 + bound)
-    if new <= most:
-        return Finding("ttft_p95_rise", new, old, bound, "kept", words)
-    slower = share_slower(changed.counts.ttft, most)
+        explanation = _how_many(guards, changed.answers, unchanged.answers)
+        return _too_little("ttft_p95_rise", new, old, bound, explanation)
+    explanation = f"first tokens took {new * 1000:.0f} ms (p95) against {old * 1000:.0f} ms elsewhere"
+    explanation = f"{explanation}; {bound:.0%} longer is the most"
+    limit = old * (1 + bound)
+    if new <= limit:
+        return Finding("ttft_p95_rise", new, old, bound, "kept", explanation)
+    slower = share_slower(changed.counts.ttft, limit)
     is_chance = _is_chance(slower, changed.answers, SLOWEST, unchanged.answers)
-    return _worse("ttft_p95_rise", new, old, bound, words, is_chance=is_chance)
+    return _worse("ttft_p95_rise", new, old, bound, explanation, is_chance=is_chance)
 
 
 def _is_chance(new: float, new_count: int, old: float, old_count: int) -> bool:
@@ -105,11 +105,11 @@ def _how_many(guards: Guards, changed: int, unchanged: int) -> str:
     return f"{changed} requests on reached agents and {unchanged} on the others, {guards.min_requests} are needed"
 
 
-def _too_little(guard: str, new: float | None, old: float | None, bound: float, words: str) -> Finding:
-    return Finding(guard, new, old, bound, "too little", words)
+def _too_little(guard: str, new: float | None, old: float | None, bound: float, explanation: str) -> Finding:
+    return Finding(guard, new, old, bound, "too little", explanation)
 
 
-def _worse(guard: str, new: float, old: float, bound: float, words: str, *, is_chance: bool) -> Finding:
+def _worse(guard: str, new: float, old: float, bound: float, explanation: str, *, is_chance: bool) -> Finding:
     if is_chance:
-        return _too_little(guard, new, old, bound, f"{words}, but on so few requests this may be chance")
-    return Finding(guard, new, old, bound, "breached", words)
+        return _too_little(guard, new, old, bound, f"{explanation}, but on so few requests this may be chance")
+    return Finding(guard, new, old, bound, "breached", explanation)

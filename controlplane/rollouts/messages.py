@@ -30,17 +30,17 @@ def task_message(
     ).encode()
 
 
-def _headers(task: str, task_id: str, shown: str) -> dict[str, Any]:
-    nothing = dict.fromkeys(("shadow", "eta", "expires", "group", "group_index", "parent_id"))
+def _headers(task: str, task_id: str, arguments_text: str) -> dict[str, Any]:
+    unset = dict.fromkeys(("shadow", "eta", "expires", "group", "group_index", "parent_id"))
     return {
-        **nothing,
+        **unset,
         "lang": "py",
         "task": task,
         "id": task_id,
         "root_id": task_id,
         "retries": 0,
         "timelimit": [None, None],
-        "argsrepr": shown,
+        "argsrepr": arguments_text,
         "kwargsrepr": "{}",
         "origin": "luminet",
         "ignore_result": True,

@@ -80,16 +80,18 @@ class Order:
 
 def plan_pushes(agents: Iterable[AgentView], *, now: datetime, limit: int) -> list[Push]:
     """Return the states to send now, those due longest first, so that no agent waits forever behind failing ones."""
-    due = [(_due_since(one, now), one.agent_id, one) for one in agents if one.is_behind and _is_due(one, now)]
-    due.sort(key=lambda each: each[:2])
-    return [_push(one, now) for _, _, one in due[:limit]]
+    due = [
+        (_due_since(agent, now), agent.agent_id, agent) for agent in agents if agent.is_behind and _is_due(agent, now)
+    ]
+    due.sort(key=lambda entry: entry[:2])
+    return [_push(agent, now) for _, _, agent in due[:limit]]
 
 
 def plan_operations(steps: Iterable[StepView], *, now: datetime) -> list[Order]:
     """Return the actions to request now, oldest step first. None is requested after its deadline."""
-    due = [one for one in steps if one.deed != STATE and _may_be_asked(one, now)]
-    due.sort(key=lambda one: one.step_id)
-    return [_order(one, now) for one in due]
+    due = [step for step in steps if step.deed != STATE and _may_be_asked(step, now)]
+    due.sort(key=lambda step: step.step_id)
+    return [_order(step, now) for step in due]
 
 
 def wait_seconds(attempts: int) -> float:
@@ -114,9 +116,11 @@ def _due_since(agent: AgentView, now: datetime) -> datetime:
 
 
 def _push(agent: AgentView, now: datetime) -> Push:
-    before = agent.push_attempts if agent.push_generation == agent.desired_generation else 0
-    retry_at = now + timedelta(seconds=wait_seconds(before + 1))
-    return Push(agent.agent_id, agent.desired_generation, agent.desired_hash, _base(agent, now), before + 1, retry_at)
+    previous_attempts = agent.push_attempts if agent.push_generation == agent.desired_generation else 0
+    retry_at = now + timedelta(seconds=wait_seconds(previous_attempts + 1))
+    return Push(
+        agent.agent_id, agent.desired_generation, agent.desired_hash, _base(agent, now), previous_attempts + 1, retry_at
+    )
 
 
 def _base(agent: AgentView, now: datetime) -> str:

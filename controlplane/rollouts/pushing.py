@@ -64,15 +64,17 @@ def _all_sent(
     return count
 
 
-def _command(agent: str, deed: Deed, generation: int, body: dict[str, Any], now: datetime) -> Command:
+def _command(agent: str, action: Deed, generation: int, body: dict[str, Any], now: datetime) -> Command:
     issued = now.timestamp()
-    return Command(agent, uuid.uuid4().hex, deed, generation, issued, issued + COMMAND_SECONDS, body)
+    return Command(agent, uuid.uuid4().hex, action, generation, issued, issued + COMMAND_SECONDS, body)
 
 
 def _send(commands: Iterable[Command]) -> None:
-    wanted = list(commands)
-    numbers = dict(Agent.objects.filter(pk__in={one.agent for one in wanted}).values_list("pk", "key_number"))
-    outgoing = [Outgoing(one, numbers[one.agent]) for one in wanted if one.agent in numbers]
+    pending_commands = list(commands)
+    numbers = dict(
+        Agent.objects.filter(pk__in={command.agent for command in pending_commands}).values_list("pk", "key_number")
+    )
+    outgoing = [Outgoing(command, numbers[command.agent]) for command in pending_commands if command.agent in numbers]
     commands_send(outgoing, url=settings.ENVIRONMENT.redis_url)
 
 
@@ -84,9 +86,9 @@ def _agents_behind() -> list[AgentView]:
     is_behind = Q(applied_generation__lt=F("desired_generation")) | ~Q(applied_hash=F("desired_hash"))
     sent = AgentGeneration.objects.filter(agent=OuterRef("pk"), number=OuterRef("push_generation"))
     columns = ("desired_generation", "desired_hash", "desired_at", "applied_generation", "applied_hash")
-    pushed = ("push_generation", "push_hash", "push_attempts", "push_retry_at")
+    push_columns = ("push_generation", "push_hash", "push_attempts", "push_retry_at")
     living = Agent.objects.filter(is_behind, revoked_at=None, desired_generation__gt=0)
-    rows: Any = living.annotate(push_hash=Subquery(sent.values("hash")[:1])).values_list("pk", *columns, *pushed)
+    rows: Any = living.annotate(push_hash=Subquery(sent.values("hash")[:1])).values_list("pk", *columns, *push_columns)
     return [AgentView(*row) for row in rows]
 
 
@@ -114,10 +116,10 @@ def _change(base: str, target: str) -> str | None:
 
 
 def _pushes_record(pushes: Sequence[Push]) -> None:
-    rows = [(one.agent_id, one.generation, one.attempts, one.retry_at) for one in pushes]
+    rows = [(push.agent_id, push.generation, push.attempts, push.retry_at) for push in pushes]
     columns = "id text, push_generation bigint, push_attempts integer, push_retry_at timestamptz"
     with transaction.atomic():
-        list(agents_lock([one.agent_id for one in pushes]).values_list("pk", flat=True))
+        list(agents_lock([push.agent_id for push in pushes]).values_list("pk", flat=True))
         rows_update(Agent, columns, rows)
 
 
@@ -129,7 +131,7 @@ def _steps_due(now: datetime) -> list[StepView]:
     is_due = Q(retry_at=None) | Q(retry_at__lte=now) | Q(retry_at__gt=now + timedelta(seconds=LONGEST_WAIT_SECONDS))
     is_on_time = Q(deadline=None) | Q(deadline__gt=now)
     waiting = OperationStep.objects.filter(is_due, is_on_time, state=OperationStep.State.WAITING)
-    return [_step_view(one) for one in _commanded(waiting)]
+    return [_step_view(step) for step in _commanded(waiting)]
 
 
 def _commanded(steps: "QuerySet[OperationStep]") -> "QuerySet[OperationStep]":
@@ -152,9 +154,9 @@ def _step_view(step: OperationStep) -> StepView:
 
 def _orders_send(orders: Sequence[Order], now: datetime) -> None:
     _send(_operation(order, now) for order in orders)
-    rows = [(one.step_id, one.attempts, one.retry_at) for one in orders]
+    rows = [(order.step_id, order.attempts, order.retry_at) for order in orders]
     with transaction.atomic():
-        ids = [one.step_id for one in orders]
+        ids = [order.step_id for order in orders]
         list(OperationStep.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk").values_list("pk"))
         rows_update(OperationStep, "id bigint, attempts integer, retry_at timestamptz", rows)
 

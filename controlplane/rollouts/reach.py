@@ -46,8 +46,8 @@ def held_revision(rollout: RolloutView, agent_id: str, kind: AgentKind) -> int |
 
 def held_by(agent_id: str, kind: AgentKind, rollouts: Iterable[RolloutView]) -> Held:
     """Return all older revisions that an agent keeps. Agents for which they are equal have the same desired state."""
-    found = ((one.level, held_revision(one, agent_id, kind)) for one in rollouts)
-    return frozenset((level, revision) for level, revision in found if revision is not None)
+    revisions = ((rollout.level, held_revision(rollout, agent_id, kind)) for rollout in rollouts)
+    return frozenset((level, revision) for level, revision in revisions if revision is not None)
 
 
 def superseded_by_next(rollout: RolloutView) -> tuple[int, dict[str, int]]:
@@ -57,7 +57,9 @@ def superseded_by_next(rollout: RolloutView) -> tuple[int, dict[str, int]]:
     """
     if not rollout.holds_back:
         return rollout.newest_revision, {}
-    held = {agent: revision for agent, revision in rollout.held_revisions.items() if agent not in rollout.reached}
-    held |= dict.fromkeys(sorted(rollout.reached), rollout.revision)
+    held_revisions = {
+        agent: revision for agent, revision in rollout.held_revisions.items() if agent not in rollout.reached
+    }
+    held_revisions |= dict.fromkeys(sorted(rollout.reached), rollout.revision)
     base = rollout.base_revision
-    return base, {agent: revision for agent, revision in held.items() if revision != base}
+    return base, {agent: revision for agent, revision in held_revisions.items() if revision != base}

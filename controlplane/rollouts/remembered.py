@@ -12,15 +12,15 @@ V = TypeVar("V")
 class Remembered(Generic[K, V]):
     """Drops the least recently used value when it is full."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, capacity: int) -> None:
+        self._most = capacity
         self._held: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()
 
-    def make_room(self, most: int) -> None:
+    def make_room(self, capacity: int) -> None:
         """Raise the capacity to at least this number."""
         with self._lock:
-            self._most = max(self._most, most)
+            self._most = max(self._most, capacity)
 
     def get(self, key: K) -> V | None:
         with self._lock:

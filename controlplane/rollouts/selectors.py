@@ -25,15 +25,15 @@ def rollouts_visible(actor: Actor) -> "QuerySet[Rollout]":
         return rollouts
     if actor.namespace_ids is not None:
         return rollouts.filter(level__namespace__in=actor.namespace_ids)
-    of_theirs = Q(level__organisation=actor.organisation_id) | Q(level__namespace__organisation=actor.organisation_id)
-    return rollouts.filter(of_theirs)
+    is_own = Q(level__organisation=actor.organisation_id) | Q(level__namespace__organisation=actor.organisation_id)
+    return rollouts.filter(is_own)
 
 
 def rollout_for(actor: Actor, rollout_id: UUID) -> Rollout:
-    found = rollouts_visible(actor).filter(pk=rollout_id).first()
-    if found is None:
+    rollout = rollouts_visible(actor).filter(pk=rollout_id).first()
+    if rollout is None:
         raise NotFound("rollout")
-    return found
+    return rollout
 
 
 def policies_said(rollout: Rollout) -> dict[int, tuple[dict[str, Any], str]]:
@@ -51,24 +51,24 @@ def acknowledgements(operations: Collection[UUID]) -> dict[UUID | None, tuple[in
     """Return for each operation how many of its agents have acknowledged it, and how many it has."""
     steps = OperationStep.objects.filter(operation__in=operations).values("operation")
     counts = steps.annotate(done=Count("pk", filter=Q(state=OperationStep.State.DONE)), every=Count("pk"))
-    return {operation: (done, every) for operation, done, every in counts.values_list("operation", "done", "every")}
+    return {operation: (done, total) for operation, done, total in counts.values_list("operation", "done", "every")}
 
 
 def is_gone(level: PolicyLevel) -> bool:
     """Return whether the level was deleted, so that no agent needs it any more."""
-    place = place_of(level)
-    if place.namespace is not None and place.namespace.deleted_at is not None:
+    scope = place_of(level)
+    if scope.namespace is not None and scope.namespace.deleted_at is not None:
         return True
-    return place.organisation is not None and place.organisation.state == Organisation.State.DELETED
+    return scope.organisation is not None and scope.organisation.state == Organisation.State.DELETED
 
 
-def groups_below(place: Place) -> set[int]:
+def groups_below(scope: Place) -> set[int]:
     """Return the groups with agents that serve the namespaces below this place."""
     living = Namespace.objects.filter(deleted_at=None)
-    if place.namespace is not None:
-        living = living.filter(pk=place.namespace.pk)
-    elif place.organisation is not None:
-        living = living.filter(organisation=place.organisation)
+    if scope.namespace is not None:
+        living = living.filter(pk=scope.namespace.pk)
+    elif scope.organisation is not None:
+        living = living.filter(organisation=scope.organisation)
     return set(living.values_list("group_id", flat=True).distinct())
 
 
@@ -76,8 +76,8 @@ def agents_of(groups: Collection[int]) -> "QuerySet[Agent]":
     return Agent.objects.filter(revoked_at=None, group__in=groups).order_by("pk")
 
 
-def candidates_of(place: Place) -> list[Candidate]:
-    return candidates_in(groups_below(place))
+def candidates_of(scope: Place) -> list[Candidate]:
+    return candidates_in(groups_below(scope))
 
 
 def candidate_of(row: Mapping[str, Any]) -> Candidate:
@@ -89,9 +89,9 @@ def candidates_in(groups: Collection[int]) -> list[Candidate]:
     return [Candidate(*row) for row in rows]
 
 
-def pools_of(place: Place) -> list[AgentPool]:
+def pools_of(scope: Place) -> list[AgentPool]:
     """Return the reported pool of every engine that a policy of this place concerns."""
-    rows = agents_of(groups_below(place)).filter(kind="engine").values_list("pk", "about")
+    rows = agents_of(groups_below(scope)).filter(kind="engine").values_list("pk", "about")
     return [_pool(agent, about) for agent, about in rows]
 
 

@@ -70,46 +70,48 @@ def policy_rollback(*, actor: Actor, place: Place, to_revision: int, expected: E
 def levels_published(actor: Actor, levels: Sequence[PolicyLevel]) -> None:
     """Supersede the open rollouts of these levels. Called in the transaction of every publish."""
     with audited() as journal:
-        for one in _locked(Rollout.objects.filter(level__in=levels, state__in=Rollout.OPEN)):
-            _end(one, State.SUPERSEDED, f"Revision {one.level.revision} was published.", now=timezone.now())
-            record(journal, actor, "rollout.supersede", one)
+        for rollout in _locked(Rollout.objects.filter(level__in=levels, state__in=Rollout.OPEN)):
+            _end(rollout, State.SUPERSEDED, f"Revision {rollout.level.revision} was published.", now=timezone.now())
+            record(journal, actor, "rollout.supersede", rollout)
 
 
 def _begin(
-    journal: Journal, actor: Actor, place: Place, published: policies.Published, spec: RolloutSpec
+    journal: Journal, actor: Actor, scope: Place, published: policies.Published, spec: RolloutSpec
 ) -> Rollout | None:
     level, now = published.level, timezone.now()
-    groups = groups_below(place)
+    groups = groups_below(scope)
     candidates = candidates_in(groups)
     if not candidates:
         return None
     _labels_check(spec, candidates)
-    base, held = base_of(_superseded(level), level.revision)
+    base, held_revisions = base_of(_superseded(level), level.revision)
     pk, steps = uuid4(), spec.stages
     is_canary = spec.strategy == "canary"
-    reached = reached_at(steps, 0, candidates, (), seed=str(pk)) if is_canary else frozenset[str]()
+    reached_agents = reached_at(steps, 0, candidates, (), seed=str(pk)) if is_canary else frozenset[str]()
     operation = operation_begin(
         actor=actor,
         kind="publish",
-        scope=place.name,
-        organisation=place.organisation,
-        namespace=place.namespace,
+        scope=scope.name,
+        organisation=scope.organisation,
+        namespace=scope.namespace,
         now=now,
         group_ids=groups,
     )
     rollout = Rollout.objects.create(
         pk=pk,
         level=level,
-        place=place.name,
+        place=scope.name,
         revision=level.revision,
         base_revision=base,
         strategy=spec.strategy,
         steps=spec.stored(),
         bake_seconds=spec.bake_seconds,
         guards=spec.guards.model_dump() if is_canary else {},
-        reached=sorted(reached),
-        held_revisions=held,
-        evidence={"grace_seconds": grace_seconds(place, published, {base, *held.values()}, spec)} if is_canary else {},
+        reached=sorted(reached_agents),
+        held_revisions=held_revisions,
+        evidence={"grace_seconds": grace_seconds(scope, published, {base, *held_revisions.values()}, spec)}
+        if is_canary
+        else {},
         operation_id=operation.pk,
         why="Waiting for agents to acknowledge it.",
         step_began_at=now,
@@ -139,21 +141,21 @@ def rollout_warnings(*, place: Place, rollout: RolloutSpec | None) -> list[Previ
     if rollout is None or rollout.strategy != "canary":
         return []
     candidates = candidates_of(place)
-    engines = {one.agent for one in candidates if one.kind == "engine"}
+    engines = {candidate.agent for candidate in candidates if candidate.kind == "engine"}
     if not candidates or not engines <= reached_at(rollout.stages, 0, candidates, (), seed=""):
         return []
-    who = "the first step reaches every engine" if engines else "no engine serves this yet"
-    message = f"A canary has nothing to compare with here: {who}. It pauses at the end of its first bake."
+    reason = "the first step reaches every engine" if engines else "no engine serves this yet"
+    message = f"A canary has nothing to compare with here: {reason}. It pauses at the end of its first bake."
     return [PreviewWarning("canary_alone", "rollout.steps", message)]
 
 
 def _labels_problems(spec: RolloutSpec, candidates: Sequence[Candidate]) -> list[FieldProblem]:
     """Return a problem for each step with labels that no engine has: it would reach none, and find nothing wrong."""
-    engines = [one for one in candidates if one.kind == "engine"]
+    engines = [candidate for candidate in candidates if candidate.kind == "engine"]
     return [
         FieldProblem(f"rollout.steps.{number}.labels", f"no engine has {_labels_words(step)}")
         for number, step in enumerate(spec.stages)
-        if isinstance(step, LabelStep) and not any(has_labels(one, step.labels) for one in engines)
+        if isinstance(step, LabelStep) and not any(has_labels(engine, step.labels) for engine in engines)
     ]
 
 
@@ -162,8 +164,8 @@ def _labels_words(step: LabelStep) -> str:
 
 
 def _superseded(level: PolicyLevel) -> Rollout | None:
-    before = Rollout.objects.filter(level=level, revision=level.revision - 1, state=State.SUPERSEDED)
-    return before.order_by("-created_at").first()
+    predecessors = Rollout.objects.filter(level=level, revision=level.revision - 1, state=State.SUPERSEDED)
+    return predecessors.order_by("-created_at").first()
 
 
 def base_of(superseded: Rollout | None, revision: int) -> tuple[int, dict[str, int]]:
@@ -186,42 +188,50 @@ def base_of(superseded: Rollout | None, revision: int) -> tuple[int, dict[str, i
     )
 
 
-def grace_seconds(place: Place, published: policies.Published, before: Iterable[int], spec: RolloutSpec) -> int:
+def grace_seconds(scope: Place, published: policies.Published, revisions: Iterable[int], spec: RolloutSpec) -> int:
     """Return how long misses of another format are caused by the change itself; 0 if no format changes.
 
-    That is until the old blocks have ended, and for at least a bake. `before` are the present revisions of affected
+    That is until the old blocks have ended, and for at least a bake. `revisions` are the present ones of affected
     agents.
     """
-    *above, after = published.chain
-    olds = _said(published.level, before)
-    chains = ([*above, old, *rest] for rest in _chains_below(place) for old in olds)
-    lives = [life for chain in chains for life in _lives(chain, [*above, after, *chain[len(above) + 1 :]])]
-    return max(spec.bake_seconds, *lives) if lives else 0
+    *ancestors, after = published.chain
+    old_policies = _said(published.level, revisions)
+    chains = (
+        [*ancestors, old_policy, *lower_policies]
+        for lower_policies in _chains_below(scope)
+        for old_policy in old_policies
+    )
+    lifetimes = [
+        lifetime for chain in chains for lifetime in _lives(chain, [*ancestors, after, *chain[len(ancestors) + 1 :]])
+    ]
+    return max(spec.bake_seconds, *lifetimes) if lifetimes else 0
 
 
 def _lives(old: Sequence[Values], new: Sequence[Values]) -> Iterator[int]:
     """Yield the longest life of blocks for every model with a changed format."""
     for model in (None, *models_named([*old, *new])):
-        was, becomes = effective_values(old, model), effective_values(new, model)
-        if was["kv_dtype"] != becomes["kv_dtype"]:
-            yield max(was["ttl_seconds"], becomes["ttl_seconds"])
+        old_values, new_values = effective_values(old, model), effective_values(new, model)
+        if old_values["kv_dtype"] != new_values["kv_dtype"]:
+            yield max(old_values["ttl_seconds"], new_values["ttl_seconds"])
 
 
-def _chains_below(place: Place) -> Collection[tuple[Values, ...]]:
+def _chains_below(scope: Place) -> Collection[tuple[Values, ...]]:
     """Return the policies of the levels below a place, each combination once."""
-    if place.namespace is not None:
+    if scope.namespace is not None:
         return [()]
-    below = {one.combination: one for one in namespaces_below(place)}.values()
-    if place.organisation is not None:
-        return [(one.namespace_policy,) for one in below]
-    return [(one.organisation_policy, one.namespace_policy) for one in below]
+    namespaces = {namespace.combination: namespace for namespace in namespaces_below(scope)}.values()
+    if scope.organisation is not None:
+        return [(namespace.namespace_policy,) for namespace in namespaces]
+    return [(namespace.organisation_policy, namespace.namespace_policy) for namespace in namespaces]
 
 
 def _said(level: PolicyLevel, numbers: Iterable[int]) -> list[Values]:
     """Return the policies of these revisions. Revision 0 is empty."""
-    asked = sorted({*numbers})
-    found = list(PolicyRevision.objects.filter(level=level, number__in=asked).values_list("policy", flat=True))
-    return [{}, *found] if 0 in asked else found
+    revision_numbers = sorted({*numbers})
+    policy_values = list(
+        PolicyRevision.objects.filter(level=level, number__in=revision_numbers).values_list("policy", flat=True)
+    )
+    return [{}, *policy_values] if 0 in revision_numbers else policy_values
 
 
 # Actions on an open rollout
@@ -233,48 +243,50 @@ def rollout_pause(*, actor: Actor, rollout: Rollout, why: str = "") -> Rollout:
     Reached agents keep the revision and are still watched.
     """
     with audited() as journal:
-        found = _open(rollout, "pause", actor)
-        if found.state == State.PAUSED:
-            return found
-        found.state = State.PAUSED
-        found.say(why or f"Paused by {actor.public_name}.")
-        found.save(update_fields=["state", "why", "details"])
-        record(journal, actor, "rollout.pause", found)
-    return found
+        open_rollout = _open(rollout, "pause", actor)
+        if open_rollout.state == State.PAUSED:
+            return open_rollout
+        open_rollout.state = State.PAUSED
+        open_rollout.say(why or f"Paused by {actor.public_name}.")
+        open_rollout.save(update_fields=["state", "why", "details"])
+        record(journal, actor, "rollout.pause", open_rollout)
+    return open_rollout
 
 
 def rollout_resume(*, actor: Actor, rollout: Rollout) -> Rollout:
     """Resume the rollout where it was; a running one stays unchanged. A bake starts again, with its counters so far."""
     with audited() as journal:
-        found = _open(rollout, "resume", actor)
-        if found.state != State.PAUSED:
-            return found
-        found.state = State.RUNNING
-        found.say("Resumed.")
-        if found.baking_since is not None:
-            found.baking_since = timezone.now()
-        found.evidence = {name: kept for name, kept in found.evidence.items() if name != "integrity"}
-        found.save(update_fields=["state", "why", "details", "baking_since", "evidence"])
-        record(journal, actor, "rollout.resume", found)
-    return found
+        open_rollout = _open(rollout, "resume", actor)
+        if open_rollout.state != State.PAUSED:
+            return open_rollout
+        open_rollout.state = State.RUNNING
+        open_rollout.say("Resumed.")
+        if open_rollout.baking_since is not None:
+            open_rollout.baking_since = timezone.now()
+        open_rollout.evidence = {name: part for name, part in open_rollout.evidence.items() if name != "integrity"}
+        open_rollout.save(update_fields=["state", "why", "details", "baking_since", "evidence"])
+        record(journal, actor, "rollout.resume", open_rollout)
+    return open_rollout
 
 
 def rollout_promote(*, actor: Actor, rollout: Rollout) -> Rollout:
     """Go to the next step at once, whatever the evidence of this one."""
     now = timezone.now()
     with audited() as journal:
-        found = _open(rollout, "promote", actor)
-        if found.step >= len(found.steps) - 1:
+        open_rollout = _open(rollout, "promote", actor)
+        if open_rollout.step >= len(open_rollout.steps) - 1:
             raise NothingToPromote
-        steps = steps_read(found.steps)
-        place = place_of(found.level)
-        reached = reached_at(steps, found.step + 1, candidates_of(place), found.reached, seed=str(found.pk))
-        step_go(found, step=found.step + 1, reached=reached, now=now)
-        found.state = State.RUNNING
-        found.say(f"Promoted by {actor.public_name}.")
-        found.save(update_fields=["state", "why", "details"])
-        record(journal, actor, "rollout.promote", found, reached=found.reached)
-    return found
+        steps = steps_read(open_rollout.steps)
+        scope = place_of(open_rollout.level)
+        reached_agents = reached_at(
+            steps, open_rollout.step + 1, candidates_of(scope), open_rollout.reached, seed=str(open_rollout.pk)
+        )
+        step_go(open_rollout, step=open_rollout.step + 1, reached=reached_agents, now=now)
+        open_rollout.state = State.RUNNING
+        open_rollout.say(f"Promoted by {actor.public_name}.")
+        open_rollout.save(update_fields=["state", "why", "details"])
+        record(journal, actor, "rollout.promote", open_rollout, reached=open_rollout.reached)
+    return open_rollout
 
 
 def rollout_abort(*, actor: Actor, rollout: Rollout) -> Rollout:
@@ -296,29 +308,29 @@ def rollout_go_back(
     The system publishes it: it was in force before, and what an organisation may no longer set must not keep it from
     escaping something worse.
     """
-    place = place_of(rollout.level)
+    scope = place_of(rollout.level)
     with audited() as journal:
-        levels_lock([place], actor=SYSTEM)  # the locks of publishing come before the rollout's row
-        found = _open(rollout, "take back", actor)
-        if state == State.ABORTED and _is_way_back(found):
-            raise RolloutIsWayBack(found.base_revision)
-        found.evidence = {**found.evidence, **(evidence or {})}
-        _end(found, state, why, details, now=timezone.now())
-        record(journal, actor, _ENDING_VERBS[state], found, numbers=found.evidence.get("findings", []))
-        note = _printable(f"Back to revision {found.base_revision}. {why}")[:NOTE_LENGTH]
-        policy_rollback(actor=SYSTEM, place=place, to_revision=found.base_revision, expected=None, note=note)
-    return found
+        levels_lock([scope], actor=SYSTEM)  # the locks of publishing come before the rollout's row
+        open_rollout = _open(rollout, "take back", actor)
+        if state == State.ABORTED and _is_way_back(open_rollout):
+            raise RolloutIsWayBack(open_rollout.base_revision)
+        open_rollout.evidence = {**open_rollout.evidence, **(evidence or {})}
+        _end(open_rollout, state, why, details, now=timezone.now())
+        record(journal, actor, _ENDING_VERBS[state], open_rollout, numbers=open_rollout.evidence.get("findings", []))
+        note = _printable(f"Back to revision {open_rollout.base_revision}. {why}")[:NOTE_LENGTH]
+        policy_rollback(actor=SYSTEM, place=scope, to_revision=open_rollout.base_revision, expected=None, note=note)
+    return open_rollout
 
 
 def _is_way_back(rollout: Rollout) -> bool:
     """Return whether this rollout is a rollback: aborting it would publish what was rolled back."""
-    ways_back = PolicyRevision.objects.filter(level=rollout.level, rolled_back_to__isnull=False)
-    return ways_back.filter(number=rollout.revision).exists()
+    rollbacks = PolicyRevision.objects.filter(level=rollout.level, rolled_back_to__isnull=False)
+    return rollbacks.filter(number=rollout.revision).exists()
 
 
 def _printable(text: str) -> str:
     """Replace unprintable characters, which a note refuses. The text may contain a name."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 _ENDING_VERBS: Mapping[str, str] = {
@@ -332,8 +344,8 @@ _ENDING_VERBS: Mapping[str, str] = {
 
 def rollout_lock(rollout: Rollout) -> Rollout:
     """Lock the rollout until commit and return its present row."""
-    (found,) = _locked(Rollout.objects.filter(pk=rollout.pk))
-    return found
+    (locked_rollout,) = _locked(Rollout.objects.filter(pk=rollout.pk))
+    return locked_rollout
 
 
 def _locked(rollouts: Any) -> list[Rollout]:
@@ -341,25 +353,25 @@ def _locked(rollouts: Any) -> list[Rollout]:
     return list(rows.order_by("pk"))
 
 
-def _open(rollout: Rollout, deed: str, actor: Actor) -> Rollout:
+def _open(rollout: Rollout, action: str, actor: Actor) -> Rollout:
     """Lock an open rollout until commit, or raise RolloutEnded or OperatorsRollout.
 
     Only operators may act on an operator's rollout: it may exceed the organisation's bounds.
     """
-    found = rollout_lock(rollout)
-    if found.author_is_operator and not actor.is_operator:
-        raise OperatorsRollout(deed)
-    if found.state not in Rollout.OPEN:
-        raise RolloutEnded(found.state, deed)
-    return found
+    locked_rollout = rollout_lock(rollout)
+    if locked_rollout.author_is_operator and not actor.is_operator:
+        raise OperatorsRollout(action)
+    if locked_rollout.state not in Rollout.OPEN:
+        raise RolloutEnded(locked_rollout.state, action)
+    return locked_rollout
 
 
 def step_go(rollout: Rollout, *, step: int, reached: frozenset[str], now: datetime) -> None:
     """Bring the revision to these agents from this commit on. Call it within the rollout's lock."""
     rollout.step, rollout.step_began_at, rollout.baking_since = step, now, None
     rollout.reached = sorted(reached)
-    kept = ("grace_seconds", "applied_at", "bakes")  # the rest belongs to the previous step
-    rollout.evidence = {name: rollout.evidence[name] for name in kept if name in rollout.evidence}
+    kept_fields = ("grace_seconds", "applied_at", "bakes")  # the rest belongs to the previous step
+    rollout.evidence = {name: rollout.evidence[name] for name in kept_fields if name in rollout.evidence}
     rollout.say(f"Step {step + 1} of {len(rollout.steps)}: waiting for agents to acknowledge it.")
     rollout.save()
     if rollout.operation_id is not None:
@@ -400,7 +412,7 @@ def _is_held_by_all(rollout: Rollout) -> bool:
     return rollout.state == State.DONE or (rollout.state == State.SUPERSEDED and rollout.step >= len(rollout.steps) - 1)
 
 
-def record(journal: Journal, actor: Actor, verb: str, rollout: Rollout, **more: Any) -> None:
+def record(journal: Journal, actor: Actor, verb: str, rollout: Rollout, **fields: Any) -> None:
     """Write an audit record for the organisation that has the policy."""
     journal.record(
         actor,
@@ -408,5 +420,5 @@ def record(journal: Journal, actor: Actor, verb: str, rollout: Rollout, **more: 
         rollout.place,
         organisation=place_of(rollout.level).organisation,
         after={"rollout": str(rollout.pk), "revision": rollout.revision, "step": rollout.step, "why": rollout.why}
-        | more,
+        | fields,
     )

@@ -18,9 +18,9 @@ def snapshot_for(agent_id: str) -> DesiredSnapshot:
 
     Raise SnapshotNotPlanned if that is impossible at the moment.
     """
-    found = _known(agent_id)
-    if found is not None:
-        return found
+    snapshot = _known(agent_id)
+    if snapshot is not None:
+        return snapshot
     try:
         with planning():
             return _known(agent_id) or _planned(agent_id)  # another process may have planned it meanwhile
@@ -35,19 +35,19 @@ def _known(agent_id: str) -> DesiredSnapshot | None:
 
 
 def _planned(agent_id: str) -> DesiredSnapshot:
-    wanted = states_assign(now=timezone.now()).snapshots.get(agent_id)
+    snapshot = states_assign(now=timezone.now()).snapshots.get(agent_id)
     hash_, generation = _assigned(agent_id)
-    if wanted is None or wanted.hash != hash_:  # revoked, or planned again since
+    if snapshot is None or snapshot.hash != hash_:  # revoked, or planned again since
         raise SnapshotNotPlanned(agent_id)
-    return DesiredSnapshot(hash_, generation, _body(wanted))
+    return DesiredSnapshot(hash_, generation, _body(snapshot))
 
 
 def _assigned(agent_id: str) -> tuple[str, int]:
     living = Agent.objects.filter(pk=agent_id, revoked_at=None)
-    found = living.values_list("desired_hash", "desired_generation").first()
-    if found is None:
+    assignment = living.values_list("desired_hash", "desired_generation").first()
+    if assignment is None:
         raise SnapshotNotPlanned(agent_id)
-    return found
+    return assignment
 
 
 def _known_body(hash_: str) -> bytes | None:

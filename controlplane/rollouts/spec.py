@@ -80,13 +80,13 @@ class RolloutSpec(BaseModel):
         return (10, 50, EVERYBODY) if self.steps is None else tuple(self.steps)
 
     def stored(self) -> list[Any]:
-        return [one if isinstance(one, int) else one.model_dump() for one in self.stages]
+        return [step if isinstance(step, int) else step.model_dump() for step in self.stages]
 
 
 def _steps_check(steps: list[Step]) -> None:
     if not steps or steps[-1] != EVERYBODY:
         raise ValueError("steps: the last has to be 100")
-    shares = [one for one in steps if isinstance(one, int)]
+    shares = [share for share in steps if isinstance(share, int)]
     if any(later <= earlier for earlier, later in pairwise(shares)):
         raise ValueError(f"steps: each share has to be larger than the one before, not {shares}")
 
@@ -96,4 +96,4 @@ ALL_AT_ONCE = RolloutSpec()
 
 def steps_read(stored: list[Any]) -> tuple[Step, ...]:
     """Read the stored steps of a rollout."""
-    return tuple(one if isinstance(one, int) else LabelStep.model_validate(one) for one in stored)
+    return tuple(step if isinstance(step, int) else LabelStep.model_validate(step) for step in stored)

@@ -26,7 +26,7 @@ class Candidate:
 
 
 def reached_at(
-    steps: Sequence[Step], step: int, candidates: Iterable[Candidate], already: Collection[str], *, seed: str
+    steps: Sequence[Step], step: int, candidates: Iterable[Candidate], already_reached: Collection[str], *, seed: str
 ) -> frozenset[str]:
     """Return all agents that get the new revision at that step, including every agent that already has it.
 
@@ -34,15 +34,17 @@ def reached_at(
     `seed` sets the order, so that not always the same engine is first.
     """
     known = list(candidates)
-    everybody = frozenset(one.agent for one in known)
-    wanted = steps[step]
-    if wanted == EVERYBODY:
-        return everybody
-    engines = [one for one in known if one.kind == "engine"]
-    reached = frozenset(one.agent for one in known if one.kind != "engine" or one.agent in already)
-    if isinstance(wanted, LabelStep):
-        return reached | {one.agent for one in engines if has_labels(one, wanted.labels)}
-    return reached.union(*(_chosen(wanted, pool, reached, seed) for pool in _pools(engines)))
+    all_agents = frozenset(candidate.agent for candidate in known)
+    target = steps[step]
+    if target == EVERYBODY:
+        return all_agents
+    engines = [candidate for candidate in known if candidate.kind == "engine"]
+    reached_agents = frozenset(
+        candidate.agent for candidate in known if candidate.kind != "engine" or candidate.agent in already_reached
+    )
+    if isinstance(target, LabelStep):
+        return reached_agents | {engine.agent for engine in engines if has_labels(engine, target.labels)}
+    return reached_agents.union(*(_chosen(target, pool, reached_agents, seed) for pool in _pools(engines)))
 
 
 def _pools(engines: Iterable[Candidate]) -> list[list[str]]:
@@ -52,14 +54,14 @@ def _pools(engines: Iterable[Candidate]) -> list[list[str]]:
     all engines form one set, and are compared with each other.
     """
     groups = defaultdict[int, list[str]](list)
-    for one in engines:
-        groups[one.group].append(one.agent)
+    for engine in engines:
+        groups[engine.group].append(engine.agent)
     pools = list(groups.values())
     return [pool for pool in pools if len(pool) > 1] or [[agent for pool in pools for agent in pool]]
 
 
-def _chosen(share: int, pool: Iterable[str], reached: Collection[str], seed: str) -> list[str]:
-    order = sorted(pool, key=lambda agent: (agent not in reached, _place(seed, agent)))
+def _chosen(share: int, pool: Iterable[str], reached_agents: Collection[str], seed: str) -> list[str]:
+    order = sorted(pool, key=lambda agent: (agent not in reached_agents, _place(seed, agent)))
     return order[: _how_many(share, len(order))]
 
 
@@ -80,9 +82,9 @@ def traffic_share(steps: Sequence[Step], step: int, reached: int, engines: int) 
 
     It is the share that the step names, else their share of all engines.
     """
-    wanted = steps[step]
-    if isinstance(wanted, int):
-        return wanted / EVERYBODY
+    target = steps[step]
+    if isinstance(target, int):
+        return target / EVERYBODY
     return reached / engines if engines else 0.0
 
 
@@ -128,7 +130,11 @@ class RolloutView:
     @property
     def engines_reached(self) -> list[str]:
         """Return the reached engines that still exist."""
-        return [one.agent for one in self.candidates if one.kind == "engine" and one.agent in self.reached]
+        return [
+            candidate.agent
+            for candidate in self.candidates
+            if candidate.kind == "engine" and candidate.agent in self.reached
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +183,8 @@ Decision = Wait | Reach | Bake | CheckIntegrity | Pause | GoBack | Finish
 
 def decide(view: RolloutView, *, now: datetime) -> Decision:
     """Return the next action. A rollback comes first, even while paused; advancing needs every condition to be met."""
-    if view.strategy == "canary" and (harm := _harm(view)):
-        return harm
+    if view.strategy == "canary" and (rollback := _harm(view)):
+        return rollback
     if view.is_paused:
         return Wait("")
     if view.is_last_step:
@@ -197,12 +203,12 @@ def _harm(view: RolloutView) -> GoBack | None:
     """Return the rollback that something requires at once, or None."""
     if view.rejected:
         return GoBack(*_of_agents("Rejected by {}.", view.rejected))
-    breached = [one.words for one in view.findings if one.verdict == "breached"]
+    breached = [finding.words for finding in view.findings if finding.verdict == "breached"]
     if breached:
         return GoBack(f"Worse than the agents not yet changed: {'; '.join(breached)}.")
     if view.integrity == "failed":
-        words = "An integrity check failed: {}."
-        return GoBack(words.format(view.integrity_words), words.format(view.integrity_details))
+        template = "An integrity check failed: {}."
+        return GoBack(template.format(view.integrity_words), template.format(view.integrity_details))
     return None
 
 
@@ -220,9 +226,9 @@ def _baked(view: RolloutView) -> Decision:
         return Pause(*_of_agents("No fresh news of {} at the end of the bake.", view.silent))
     if view.unheld:
         return _waiting(view.unheld)
-    little = [f"{one.guard}: {one.words}" for one in view.findings if one.verdict == "too little"]
-    if little:
-        return Pause(f"Too little evidence at the end of the bake: {'; '.join(little)}.")
+    insufficient = [f"{finding.guard}: {finding.words}" for finding in view.findings if finding.verdict == "too little"]
+    if insufficient:
+        return Pause(f"Too little evidence at the end of the bake: {'; '.join(insufficient)}.")
     if view.checks_integrity and view.integrity == "not asked":
         return CheckIntegrity() if view.engines_reached else Pause("No engine that is reached is left to check itself.")
     if view.checks_integrity and view.integrity == "running":
@@ -244,12 +250,15 @@ def _waiting(awaited: Sequence[Awaited]) -> Wait:
     return Wait(*_of_agents("Waiting for {}.", awaited))
 
 
-def _of_agents(words: str, agents: Sequence[Awaited]) -> tuple[str, str]:
+def _of_agents(template: str, agents: Sequence[Awaited]) -> tuple[str, str]:
     """Return the text with the agents' names, and in full for operators.
 
     A reason may name what another organisation has there.
     """
-    names = [one.agent for one in agents]
-    explained = [f"{one.agent} ({one.why})" if one.why else one.agent for one in agents]
-    more = words.format(listed(explained, NAMED_AT_MOST)) if explained != names else ""
-    return words.format(listed(names, NAMED_AT_MOST)), more
+    names = [awaited_agent.agent for awaited_agent in agents]
+    names_with_reasons = [
+        f"{awaited_agent.agent} ({awaited_agent.why})" if awaited_agent.why else awaited_agent.agent
+        for awaited_agent in agents
+    ]
+    details = template.format(listed(names_with_reasons, NAMED_AT_MOST)) if names_with_reasons != names else ""
+    return template.format(listed(names, NAMED_AT_MOST)), details

@@ -42,10 +42,10 @@ def commands_send(outgoing: Sequence[Outgoing], *, url: str) -> None:
     signing = signing_key()
     try:
         with impatient_client(url).pipeline(transaction=False) as pipe:
-            for one in outgoing:
-                agent = one.command.agent
+            for outgoing_command in outgoing:
+                agent = outgoing_command.command.agent
                 key = queue_key(agent)
-                sealed = _sealed(one, signing)
+                sealed = _sealed(outgoing_command, signing)
                 pipe.lpush(key, task_message(COMMAND_TASK, [sealed], queue=queue_name(agent), shown="(sealed)"))
                 pipe.ltrim(key, 0, MOST_QUEUED - 1)
                 pipe.expire(key, QUEUE_SECONDS)
@@ -55,10 +55,10 @@ def commands_send(outgoing: Sequence[Outgoing], *, url: str) -> None:
         raise BrokerAway(f"Redis: {reason}") from error
 
 
-def _sealed(one: Outgoing, signing: Ed25519PrivateKey) -> str:
-    agent = one.command.agent
-    key = sealing_key(agent, one.key_number)
-    return command_seal(command_encode(one.command), agent=agent, key=key, signing=signing)
+def _sealed(outgoing: Outgoing, signing: Ed25519PrivateKey) -> str:
+    agent = outgoing.command.agent
+    key = sealing_key(agent, outgoing.key_number)
+    return command_seal(command_encode(outgoing.command), agent=agent, key=key, signing=signing)
 
 
 @lru_cache(maxsize=1)

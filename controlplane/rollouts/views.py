@@ -71,18 +71,18 @@ def agents_of_rollout(rollout: Rollout, actor: Actor) -> list[AgentOfRollout]:
     """Return the agents that existed when it began or that it reached. Only operators see an agent's problems."""
     steps = OperationStep.objects.filter(operation=rollout.operation_id).order_by("agent_id")
     rows = steps.values_list("agent_id", "agent__kind", "state", "receipt__note", "agent__conditions")
-    everybody, found = rollout.strategy == "all", []
+    is_for_all, agents = rollout.strategy == "all", []
     for agent, kind, state, note, conditions in rows:
-        is_reached = everybody or agent in rollout.reached
-        has_it = is_reached and state == OperationStep.State.DONE and note != REVOKED
-        found.append(AgentOfRollout(agent, kind, is_reached, has_it, _why(conditions, actor.is_operator)))
-    return found
+        is_reached = is_for_all or agent in rollout.reached
+        has_acknowledged = is_reached and state == OperationStep.State.DONE and note != REVOKED
+        agents.append(AgentOfRollout(agent, kind, is_reached, has_acknowledged, _why(conditions, actor.is_operator)))
+    return agents
 
 
 def _why(conditions: dict[str, Any], is_shown: bool) -> str | None:
     if not is_shown:
         return None
-    return next((one["why"] for one in conditions.values()), None)
+    return next((condition["why"] for condition in conditions.values()), None)
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def watched_scopes() -> tuple[str, ...]:
 def scopes_read() -> tuple[str, ...]:
     """Return the scopes, oldest rollout first, so that a watched level stays watched."""
     canaries = Rollout.objects.filter(state__in=Rollout.OPEN, strategy="canary").select_related("level")
-    return tuple(scope_of(one.level) for one in canaries.order_by("created_at")[:MOST_SCOPES])
+    return tuple(scope_of(canary.level) for canary in canaries.order_by("created_at")[:MOST_SCOPES])
 
 
 def scope_of(level: PolicyLevel) -> str:
