@@ -34,7 +34,7 @@ class At:
 
     @property
     def kind(self) -> str:
-        return LEVELS[sum(one is not None for one in (self.place.organisation, self.place.namespace))]
+        return LEVELS[sum(scope_part is not None for scope_part in (self.place.organisation, self.place.namespace))]
 
     @property
     def arguments(self) -> list[str]:
@@ -42,8 +42,8 @@ class At:
 
     @property
     def bounds(self) -> Bounds | None:
-        one = self.place.organisation
-        return None if one is None else bounds_of(one.bounds, one.bounds_revision)
+        organisation = self.place.organisation
+        return None if organisation is None else bounds_of(organisation.bounds, organisation.bounds_revision)
 
     @property
     def may_edit(self) -> bool:
@@ -52,8 +52,8 @@ class At:
 
     @property
     def _is_held(self) -> bool:
-        one = self.place.organisation
-        return one is not None and one.is_suspended and not self.actor.is_operator
+        organisation = self.place.organisation
+        return organisation is not None and organisation.is_suspended and not self.actor.is_operator
 
     @property
     def why_not(self) -> str:

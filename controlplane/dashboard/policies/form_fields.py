@@ -127,10 +127,10 @@ def shortened(typed: str) -> str:
     return typed if len(typed) <= MOST_LETTERS else f"{typed[:MOST_LETTERS]}…"
 
 
-def amount_read(typed: str, what: str) -> Decimal:
-    """Parse a number, or raise ValidationError naming `what` was expected."""
+def amount_read(typed: str, expected: str) -> Decimal:
+    """Parse a number, or raise ValidationError naming `expected` was expected."""
     if not _AMOUNT.fullmatch(typed):
-        raise forms.ValidationError(f"“{shortened(typed)}” is no {what}.")
+        raise forms.ValidationError(f"“{shortened(typed)}” is no {expected}.")
     return Decimal(typed.replace(",", "."))
 
 
@@ -143,4 +143,4 @@ def split(seconds: int) -> tuple[str, str]:
 
 def in_words(message: str) -> str:
     """Rewrite seconds in a message: "604801 is more than 86400, …" becomes "7 d 1 s is more than 24 h, …"."""
-    return _SECONDS.sub(lambda found: duration(int(float(found[0].removesuffix(" s")))), message)
+    return _SECONDS.sub(lambda match: duration(int(float(match[0].removesuffix(" s")))), message)
