@@ -99,34 +99,34 @@ def origin_bar(stats: Mapping[str, Any]) -> Bar | None:
 def rate_chart(series: Mapping[str, Any], revised: Sequence[Revised], *, window: str) -> Chart | None:
     """Return the chart, or None without a point to draw."""
     points = series["points"]
-    if all(one["hit_ratio"] is None for one in points):
+    if all(point["hit_ratio"] is None for point in points):
         return None
     title = _rate_title(points, duration(series["step_seconds"]), window)
-    values = tuple(None if one["hit_ratio"] is None else 100 * one["hit_ratio"] for one in points)
+    values = tuple(None if point["hit_ratio"] is None else 100 * point["hit_ratio"] for point in points)
     return Chart(
         id="hit-rate",
         title=title,
         unit="percent",
-        xs=tuple(one["at"].timestamp() for one in points),
+        xs=tuple(point["at"].timestamp() for point in points),
         series=(Series("Hit rate", values, tone="served"),),
-        marks=tuple(_mark(one) for one in revised[:MOST_MARKS]),
+        marks=tuple(_mark(revision) for revision in revised[:MOST_MARKS]),
     )
 
 
 def _rate_title(points: Sequence[Mapping[str, Any]], step: str, window: str) -> str:
-    counted_points = [one for one in points if one["hit_ratio"] is not None]
-    rates = [(one["hit_ratio"], rate(one["cached_tokens"], one["prompt_tokens"])) for one in counted_points]
+    counted_points = [point for point in points if point["hit_ratio"] is not None]
+    rates = [(point["hit_ratio"], rate(point["cached_tokens"], point["prompt_tokens"])) for point in counted_points]
     (_, least), (_, most) = min(rates), max(rates)
     if least == most:
         return f"{most} % in {'the only' if len(rates) == 1 else 'all'} {step} with requests, {window}"
     return f"Between {least} % and {most} % in each {step} with requests, {window}"
 
 
-def _mark(one: Revised) -> Mark:
-    said = "; ".join(_changed(change) for change in one.changes) or "nothing in force changed"
-    of = f"of {one.origin}: " if one.origin else ""
-    note = f" “{one.note}”" if one.note else ""
-    return Mark(one.at.timestamp(), f"rev {one.number}", f"{of}{said}.{note}", one.at)
+def _mark(revision: Revised) -> Mark:
+    changes_text = "; ".join(_changed(change) for change in revision.changes) or "nothing in force changed"
+    of = f"of {revision.origin}: " if revision.origin else ""
+    note = f" “{revision.note}”" if revision.note else ""
+    return Mark(revision.at.timestamp(), f"rev {revision.number}", f"{of}{changes_text}.{note}", revision.at)
 
 
 def _changed(change: Change) -> str:
@@ -148,7 +148,9 @@ def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
 
 def held_most_first(residences: Sequence[tuple[str, int, datetime]]) -> list[tuple[str, int, datetime]]:
     """Return the agents that cache its blocks: id, bytes, and time of the report."""
-    return sorted((one for one in residences if one[1]), key=lambda one: (-one[1], one[0]))
+    return sorted(
+        (residence for residence in residences if residence[1]), key=lambda residence: (-residence[1], residence[0])
+    )
 
 
 def held_title(agents: int) -> str:

@@ -53,7 +53,7 @@ def misses(request: HttpRequest, org: str) -> HttpResponse:
         counted_by = totals_by(scope, window, by="namespace", kinds=KINDS, columns=COLUMNS)
         lost = together(taken(window, counted_by.keys()).values())
         names = names_of("namespace", counted_by.keys())
-    slugs = {pk: one.slug for pk, one in names.items() if not one.is_deleted}
+    slugs = {pk: namespace.slug for pk, namespace in names.items() if not namespace.is_deleted}
     prompt, cached, missed = _sum(counted_by.values())
     worst = sorted((pk for pk in counted_by if pk in slugs), key=lambda pk: (-_missed(counted_by[pk]), slugs[pk]))
     diagnoses = _diagnoses(actor, organisation, worst[:MOST_SHOWN], slugs)
@@ -80,18 +80,20 @@ def misses(request: HttpRequest, org: str) -> HttpResponse:
 
 def _diagnoses(actor: Any, organisation: Any, worst: Sequence[int], slugs: Mapping[int, str]) -> list[Diagnosis]:
     """Diagnose the namespaces with most misses, or the first ones if nothing is counted yet."""
-    known = dict(slugs)
-    wanted = list(worst)
-    if not wanted:
-        known = dict(namespaces_visible(actor, organisation).order_by("slug").values_list("pk", "slug")[:MOST_SHOWN])
-        wanted = list(known)
-    return most_first([diagnosis(known[pk], told) for pk, told in diagnostics_of(wanted).items()])
+    slugs_by_id = dict(slugs)
+    namespace_ids = list(worst)
+    if not namespace_ids:
+        slugs_by_id = dict(
+            namespaces_visible(actor, organisation).order_by("slug").values_list("pk", "slug")[:MOST_SHOWN]
+        )
+        namespace_ids = list(slugs_by_id)
+    return most_first([diagnosis(slugs_by_id[pk], report) for pk, report in diagnostics_of(namespace_ids).items()])
 
 
 def _sum(counts: Any) -> tuple[int, int, dict[str, int]]:
     rows = list(counts)
-    prompt, cached = (sum(one[name] for one in rows) for name in ("prompt_tokens", "cached_tokens"))
-    return prompt, cached, {reason: sum(one[column] for one in rows) for reason, column in MISSED_COLUMN.items()}
+    prompt, cached = (sum(row[name] for row in rows) for name in ("prompt_tokens", "cached_tokens"))
+    return prompt, cached, {reason: sum(row[column] for row in rows) for reason, column in MISSED_COLUMN.items()}
 
 
 def _missed(counts: Counts) -> int:

@@ -102,15 +102,15 @@ def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[tuple[str, Re
 
 def evicted_label(pressed: Taken) -> str:
     """Return the label of "evicted", with the cause from the evicted blocks."""
-    own, others = pressed.own_pressed_blocks, pressed.others_blocks
-    if own and others:
-        parts = (share_text(others, own + others), share_text(own, own + others))
+    own_blocks, other_blocks = pressed.own_pressed_blocks, pressed.others_blocks
+    if own_blocks and other_blocks:
+        parts = (share_text(other_blocks, own_blocks + other_blocks), share_text(own_blocks, own_blocks + other_blocks))
         return (
             f"Evicted from a full pool, {parts[0]} of the blocks by fleet pressure and {parts[1]} by your own traffic"
         )
-    if own:
+    if own_blocks:
         return "Evicted from a full pool by your own traffic"
-    return "Evicted by fleet pressure" if others else REASONS["evicted"].label
+    return "Evicted by fleet pressure" if other_blocks else REASONS["evicted"].label
 
 
 def reasons_title(missed: Mapping[str, int]) -> str:
@@ -120,8 +120,8 @@ def reasons_title(missed: Mapping[str, int]) -> str:
 
 
 def ordered(missed: Mapping[str, int]) -> list[tuple[str, int]]:
-    there = [(name, tokens) for name, tokens in missed.items() if tokens]
-    return sorted(there, key=lambda one: (one[0] == "tail", -one[1]))
+    nonzero = [(name, tokens) for name, tokens in missed.items() if tokens]
+    return sorted(nonzero, key=lambda reason_count: (reason_count[0] == "tail", -reason_count[1]))
 
 
 def token_bar(title: str, cached: int, missed: Mapping[str, int]) -> Bar:

@@ -19,7 +19,7 @@ def revisions_since(levels: Sequence[PolicyLevel], since: datetime, *, is_operat
     rows = list(newest)
     before = policies_before(rows)
     names = {level.pk: _origin(level) for level in levels}
-    found = [
+    revisions = [
         Revised(
             at=row.at,
             number=row.number,
@@ -29,7 +29,7 @@ def revisions_since(levels: Sequence[PolicyLevel], since: datetime, *, is_operat
         )
         for row in rows
     ]
-    return [one for one in found if one.changes]
+    return [revision for revision in revisions if revision.changes]
 
 
 def _changes(levels: Sequence[PolicyLevel], row: PolicyRevision, before: Mapping[str, Any]) -> list[Change]:

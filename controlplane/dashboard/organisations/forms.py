@@ -118,8 +118,8 @@ class KeyForm(OrganisationsForm):
         )
 
     def clean_namespaces(self) -> list[str]:
-        said = self.cleaned_data["namespaces"]
-        return sorted(set(said if self.is_short else said.replace(",", " ").split()))
+        namespaces = self.cleaned_data["namespaces"]
+        return sorted(set(namespaces if self.is_short else namespaces.replace(",", " ").split()))
 
     def clean_ends(self) -> datetime | None:
         return after(

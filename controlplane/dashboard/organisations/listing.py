@@ -29,19 +29,19 @@ from tenants.services.organisations import organisation_create
 @page()
 def organisations(request: HttpRequest) -> HttpResponse:
     """List organisations; count only those on the page, unless sorted by a count."""
-    actor, of = operator_of(request), asked(request.GET.dict(), orders=ORDERS)
-    found = organisations_found(actor, of.find)
-    owned = by_organisation() if of.order.removeprefix("-") in BY_NUMBERS else None
-    pages = pager(of, ordered(found, of.order, {} if owned is None else owned.counts))
+    actor, query = operator_of(request), asked(request.GET.dict(), orders=ORDERS)
+    matches = organisations_found(actor, query.find)
+    owned = by_organisation() if query.order.removeprefix("-") in BY_NUMBERS else None
+    pages = pager(query, ordered(matches, query.order, {} if owned is None else owned.counts))
     owned = owned or by_organisation([row.pk for row in pages])
-    spaces = namespaces_counted([row.pk for row in pages])
+    namespace_counts = namespaces_counted([row.pk for row in pages])
     context: dict[str, Any] = {
-        "headline": headline(len(found), sum(row.state == "suspended" for row in found), of),
+        "headline": headline(len(matches), sum(row.state == "suspended" for row in matches), query),
         "advice": measured(owned.window_seconds, owned.covered_seconds),
         "as_of": owned.as_of,
-        "of": of,
-        "heads": heads(of),
-        "rows": [_row(row, spaces.get(row.pk, 0), owned.of(row.pk)) for row in pages],
+        "of": query,
+        "heads": heads(query),
+        "rows": [_row(row, namespace_counts.get(row.pk, 0), owned.of(row.pk)) for row in pages],
         "pager": pages,
     }
     return render(request, "dashboard/organisations/list.html", context)
