@@ -117,8 +117,8 @@ class RuleForm(AlertForm):
     new_secret = forms.BooleanField(label="Sign with a new secret from now on", required=False)
     seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, is_operator: bool, fixed: Mapping[str, Any] | None = None, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, is_operator: bool, fixed: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.fixed = fixed
         self.is_operator = is_operator
         if fixed is not None:  # a rule's metric, place and comparison never change
@@ -127,13 +127,13 @@ class RuleForm(AlertForm):
             self.fields["threshold"].help_text = f"In {unit_words(fixed['unit'])}."
             return
         del self.fields["new_secret"]
-        known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
-        choices = [(one.name, f"{metric_name(one.name)}, {unit_words(one.unit)}") for one in known]
-        metric = self.fields["metric"]
-        metric.choices = choices  # type: ignore[attr-defined]
-        metric.initial = "hit_ratio"
-        metric.error_messages["invalid_choice"] = (
-            f"Of what: “%(value)s” is none of {', '.join(one.name for one in known)}."
+        metrics = [metric for metric in METRICS.values() if is_operator or metric.is_for_customers]
+        choices = [(metric.name, f"{metric_name(metric.name)}, {unit_words(metric.unit)}") for metric in metrics]
+        metric_field = self.fields["metric"]
+        metric_field.choices = choices  # type: ignore[attr-defined]
+        metric_field.initial = "hit_ratio"
+        metric_field.error_messages["invalid_choice"] = (
+            f"Of what: “%(value)s” is none of {', '.join(metric.name for metric in metrics)}."
         )
         self.fields["comparison"].error_messages["invalid_choice"] = "When it is: “%(value)s” is not above or below."
         self.fields["threshold"].help_text = "In the unit that stands beside what it is of."
@@ -150,17 +150,17 @@ class RuleForm(AlertForm):
 
     def values(self) -> dict[str, Any]:
         """Return the values as services take them: shares from 0 to 1, durations in seconds."""
-        told, by = self.cleaned_data, Decimal(100) if self.unit == "share" else Decimal(1)
-        clears = told["clears_at"]
+        cleaned, divisor = self.cleaned_data, Decimal(100) if self.unit == "share" else Decimal(1)
+        clears = cleaned["clears_at"]
         return {
-            "name": told["name"],
-            "threshold": float(told["threshold"] / by),
-            "clears_at": None if clears is None else float(clears / by),
-            "for_seconds": told["lasting"],
-            "clear_for_seconds": told["clear_for"],
-            "least_prompt_tokens": int(told["least"] or 0),
-            "enabled": told["enabled"],
-            "webhook_url": told["webhook"],
+            "name": cleaned["name"],
+            "threshold": float(cleaned["threshold"] / divisor),
+            "clears_at": None if clears is None else float(clears / divisor),
+            "for_seconds": cleaned["lasting"],
+            "clear_for_seconds": cleaned["clear_for"],
+            "least_prompt_tokens": int(cleaned["least"] or 0),
+            "enabled": cleaned["enabled"],
+            "webhook_url": cleaned["webhook"],
         }
 
 

@@ -47,11 +47,11 @@ class Touched:
 def marks_of(touched: Sequence[Touched], *, seconds: int) -> list[Mark]:
     """Return the marks for a chart of so many seconds; revisions too close for two labels share one."""
     groups: list[list[Touched]] = []
-    for one in sorted(touched, key=lambda one: one.at):
-        if groups and (one.at - groups[-1][0].at).total_seconds() < seconds / CLOSE:
-            groups[-1].append(one)
+    for revision in sorted(touched, key=lambda revision: revision.at):
+        if groups and (revision.at - groups[-1][0].at).total_seconds() < seconds / CLOSE:
+            groups[-1].append(revision)
         else:
-            groups.append([one])
+            groups.append([revision])
     return [Mark(group[-1].at.timestamp(), _label(group)) for group in groups]
 
 

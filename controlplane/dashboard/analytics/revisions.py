@@ -33,14 +33,14 @@ def revisions_touching(actor: Actor, organisation: Organisation, since: datetime
     newest = PolicyRevision.objects.filter(theirs, at__gte=since).select_related("level__namespace")
     rows = list(newest.order_by("-at")[:MOST_SHOWN])
     before = policies_before(rows)
-    found = [(row, before.get((row.level_id, row.number - 1), {})) for row in rows]
-    touching = [(row, old, changes) for row, old in found if (changes := _changes(fleet, own, row, old))]
+    with_previous = [(row, before.get((row.level_id, row.number - 1), {})) for row in rows]
+    touching = [(row, old, changes) for row, old in with_previous if (changes := _changes(fleet, own, row, old))]
     effects = effects_of([row.pk for row, _, _ in touching], organisation.pk)
     unstored = [changes for row, _, changes in touching if row.pk not in effects]
     is_foretellable = any(change.field in FIELDS for changes in unstored for change in changes)
     pks = list(namespaces.values_list("pk", flat=True)) if is_foretellable else []
-    known = curves_known(pks, now) if pks else {}
-    policies = _policies(known)
+    curves = curves_known(pks, now) if pks else {}
+    policies = _policies(curves)
     return [
         Touched(
             at=row.at,
@@ -52,7 +52,9 @@ def revisions_touching(actor: Actor, organisation: Organisation, since: datetime
             effect=effects.get(row.pk)
             or Effect(
                 hindsight(
-                    known, _in_force(known, policies, fleet, own, row, old), _in_force(known, policies, fleet, own, row)
+                    curves,
+                    _in_force(curves, policies, fleet, own, row, old),
+                    _in_force(curves, policies, fleet, own, row),
                 ),
                 None,
                 None,
@@ -80,12 +82,14 @@ def _in_force(
     old: Values | None = None,
 ) -> dict[int, Values]:
     """Return the policy in force in each namespace with known traffic, under the revision or its predecessor `old`."""
-    said = row.policy if old is None else old
-    above = [said if level.pk == row.level_id else level.policy for level in (fleet, own)]
+    values = row.policy if old is None else old
+    above = [values if level.pk == row.level_id else level.policy for level in (fleet, own)]
     is_own = row.level_id not in (fleet.pk, own.pk)
     return {
-        one: effective_values([*above, said if is_own and row.level.namespace_id == one else policies.get(one, {})])
-        for one in known
+        namespace_id: effective_values(
+            [*above, values if is_own and row.level.namespace_id == namespace_id else policies.get(namespace_id, {})]
+        )
+        for namespace_id in known
     }
 
 

@@ -40,12 +40,14 @@ def headline(seen: Seen) -> str:
 
 
 def advice(seen: Seen) -> str:
-    what = "A gateway" if seen["kind"] == "gateway" else f"An engine ({backend_words(seen) or 'backend not reported'})"
-    said = f"{what} of the group {seen['group']}."
+    role_text = (
+        "A gateway" if seen["kind"] == "gateway" else f"An engine ({backend_words(seen) or 'backend not reported'})"
+    )
+    role_sentence = f"{role_text} of the group {seen['group']}."
     if seen["not_enforced"] and not seen["conditions"]:
-        told = "; ".join(f"{LABELS[one['field']]}: {one['why']}" for one in seen["not_enforced"])
-        return f"{said} It does not enforce {told}."
-    return sentence(f"{seen['why']}.") if seen["why"] else f"{said} Nothing is wrong with it."
+        unenforced_text = "; ".join(f"{LABELS[field['field']]}: {field['why']}" for field in seen["not_enforced"])
+        return f"{role_sentence} It does not enforce {unenforced_text}."
+    return sentence(f"{seen['why']}.") if seen["why"] else f"{role_sentence} Nothing is wrong with it."
 
 
 def sync(seen: Seen) -> Tag:
@@ -108,16 +110,16 @@ def step_words(step: OperationStep) -> str:
 def receipt_words(receipt: Mapping[str, Any] | None, attempts: int) -> str:
     if receipt is None:
         return f"told {counted(attempts, 'time')}, no receipt yet" if attempts else "no receipt yet"
-    said = list[str]()
+    parts = list[str]()
     if receipt.get("blocks") or receipt.get("bytes"):
-        said.append(f"{counted(receipt['blocks'], 'block')}, {bytes_text(receipt['bytes'])}")
+        parts.append(f"{counted(receipt['blocks'], 'block')}, {bytes_text(receipt['bytes'])}")
     if receipt.get("note"):
-        said.append(str(receipt["note"]))
+        parts.append(str(receipt["note"]))
     result = receipt.get("result") or {}
     if isinstance(problems := result.get("problems"), list):
-        listed = ": " + "; ".join(str(one) for one in problems[:3]) if problems else ""
-        said.append(f"{counted(len(problems), 'problem')} found{listed}")
-    return ", ".join(said) or "acknowledged"
+        listed = ": " + "; ".join(str(problem) for problem in problems[:3]) if problems else ""
+        parts.append(f"{counted(len(problems), 'problem')} found{listed}")
+    return ", ".join(parts) or "acknowledged"
 
 
 # Actions
@@ -133,43 +135,43 @@ def deeds(seen: Seen, *, others: int) -> list[Deed]:
     if seen["state"] == "revoked":
         return []
     name, is_engine = seen["id"], seen["kind"] == "engine"
-    found = list[Deed]()
+    actions = list[Deed]()
     if seen["draining"]:
-        found.append(
+        actions.append(
             Deed("resume", f"Resume {name}", "Gateways send it requests again, as its cache and queue deserve.")
         )
     else:
-        found.append(Deed("drain", f"Drain {name}", _drain_words(seen, others)))
+        actions.append(Deed("drain", f"Drain {name}", _drain_words(seen, others)))
     if is_engine:
         words = f"It looks through all that it holds, and its receipt says what does not fit. {_long('integrity')}"
-        found.append(Deed("integrity", "Check integrity", words))
+        actions.append(Deed("integrity", "Check integrity", words))
     words = "It fetches a new token; the old one ends when the new one is first used. Nothing else changes."
-    found.append(Deed("rotate-token", "Renew its token", words))
-    found.append(Deed("revoke", f"Take {name} out of the fleet", _revoke_words(seen, others), confirm=name))
-    return found
+    actions.append(Deed("rotate-token", "Renew its token", words))
+    actions.append(Deed("revoke", f"Take {name} out of the fleet", _revoke_words(seen, others), confirm=name))
+    return actions
 
 
-def _drain_words(seen: Seen, others: int) -> str:
+def _drain_words(seen: Seen, other_engines: int) -> str:
     running = (seen["running"] or 0) + (seen["waiting"] or 0)
     first = f"it finishes {counted(running, 'request')} first" if running else "it answers nothing at the moment"
     if seen["kind"] != "engine":
         return f"It is told to take nothing new; {first}. {_long('drain')}"
     begin = f"Gateways send it nothing new from now on; {first}."
-    return f"{begin} {_left(seen, others)} Its cache stays, and expires as ever. {_long('drain')}"
+    return f"{begin} {_left(seen, other_engines)} Its cache stays, and expires as ever. {_long('drain')}"
 
 
-def _revoke_words(seen: Seen, others: int) -> str:
+def _revoke_words(seen: Seen, other_engines: int) -> str:
     begin = "Its token and its broker login end at once, and no operation waits for it any more."
-    left = f" {_left(seen, others)}" if seen["kind"] == "engine" else ""
+    left = f" {_left(seen, other_engines)}" if seen["kind"] == "engine" else ""
     return f"{begin}{left} Drain it first, or requests under way may fail. Only a join token brings it back."
 
 
-def _left(seen: Seen, others: int) -> str:
-    if not others:
+def _left(seen: Seen, other_engines: int) -> str:
+    if not other_engines:
         return f"No other engine of the group {seen['group']} takes requests: they would be refused."
-    takes = "takes" if others == 1 else "take"
-    return f"{counted(others, 'other engine')} of the group {seen['group']} {takes} its share."
+    takes = "takes" if other_engines == 1 else "take"
+    return f"{counted(other_engines, 'other engine')} of the group {seen['group']} {takes} its share."
 
 
-def _long(deed: Any) -> str:
-    return f"It has {duration(round(SECONDS[deed]))} for it."
+def _long(action: Any) -> str:
+    return f"It has {duration(round(SECONDS[action]))} for it."

@@ -60,25 +60,25 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 def _made(actor: Actor, form: JoinTokenForm) -> tuple[JoinToken, str] | JoinToken:
     """Create a token and return it with its secret, or alone for a form sent twice, as by a reload."""
-    told = form.cleaned_data
+    cleaned = form.cleaned_data
 
     def perform() -> tuple[tuple[JoinToken, str], KeptAnswer]:
         token, secret = join_token_create(
             actor=actor,
-            name=told["name"],
-            group=default_group() if told["group"] == DEFAULT else group_for(told["group"]),
-            kind=told["kind"] or None,
-            agent=told["agent"],
-            uses=told["uses"],
-            expires_in=told["lasts"],
+            name=cleaned["name"],
+            group=default_group() if cleaned["group"] == DEFAULT else group_for(cleaned["group"]),
+            kind=cleaned["kind"] or None,
+            agent=cleaned["agent"],
+            uses=cleaned["uses"],
+            expires_in=cleaned["lasts"],
         )
         return (token, secret.secret), KeptAnswer(201, json.dumps({"token": str(token.pk)}))
 
-    said = json.dumps({name: str(value) for name, value in sorted(told.items())})
+    payload = json.dumps({name: str(value) for name, value in sorted(cleaned.items())})
     answer = once(
         actor=actor,
-        key=f"page {told['once']}",
-        fingerprint=sha256(said.encode()).digest(),
+        key=f"page {cleaned['once']}",
+        fingerprint=sha256(payload.encode()).digest(),
         now=timezone.now(),
         perform=perform,
     )
@@ -109,7 +109,7 @@ def _page(
 ) -> HttpResponse:
     now, tokens = timezone.now(), selectors.join_tokens().order_by("-created_at", "pk")
     pages = pager(asked(request.GET.dict()), tokens)
-    rows = [(one, join_token_state(one, now=now), whom(one)) for one in pages]
+    rows = [(join_token, join_token_state(join_token, now=now), whom(join_token)) for join_token in pages]
     if revoking is None and "revoke" in request.GET:
         token = _chosen(request.GET["revoke"])
         revoking = (token, _confirming(token))

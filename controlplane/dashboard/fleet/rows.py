@@ -82,9 +82,9 @@ def headline(rows: Sequence[AgentRow], rollouts: Sequence[RolloutRow] = ()) -> s
     """Return the state of all agents, and how far a rollout is: an agent that waits for its step is in sync, too."""
     if not rows:
         return "No agent has joined yet"
-    held = sum(row.view["in_sync"] for row in rows)
-    if held < len(rows):
-        synced = f"{held} of {counted(len(rows), 'agent')} {'is' if held == 1 else 'are'} in sync"
+    in_sync = sum(row.view["in_sync"] for row in rows)
+    if in_sync < len(rows):
+        synced = f"{in_sync} of {counted(len(rows), 'agent')} {'is' if in_sync == 1 else 'are'} in sync"
     else:
         synced = f"All {len(rows)} agents are in sync" if rows[1:] else "The only agent is in sync"
     if not rollouts:

@@ -32,8 +32,11 @@ class StepRow:
 def rollout_now(seen: Seen, *, now: datetime) -> dict[str, Any]:
     """Return what changes during a rollout. `seen` is from rollouts.views.rollout_detail."""
     agents = sorted(seen["agents"], key=_most_awaited)
-    reached, done = sum(one.reached for one in agents), sum(one.reached and one.acknowledged for one in agents)
-    counts = {"reached": reached, "acknowledged": done}
+    reached_count, done = (
+        sum(agent.reached for agent in agents),
+        sum(agent.reached and agent.acknowledged for agent in agents),
+    )
+    counts = {"reached": reached_count, "acknowledged": done}
     return {
         "headline": words.headline(seen, **counts, total=len(agents)),
         "why": reason_words(seen["why"]),
@@ -41,20 +44,20 @@ def rollout_now(seen: Seen, *, now: datetime) -> dict[str, Any]:
         "state": words.state_tag(seen, now),
         "seen": seen_as(seen),
         "is_over": not words.is_open(seen),
-        "progress": _progress(len(agents), reached, done),
-        "steps": list(_steps(seen, reached, done)) if seen["strategy"] == "canary" else [],
+        "progress": _progress(len(agents), reached_count, done),
+        "steps": list(_steps(seen, reached_count, done)) if seen["strategy"] == "canary" else [],
         "steps_title": _steps_title(seen),
         "guards": list(_guards(seen)),
         "guards_title": _guards_title(seen),
         "basis": _basis(seen),
-        "agents": [(one, reason_words(one.why or "")) for one in agents[:MOST_AGENTS]],
+        "agents": [(agent, reason_words(agent.why or "")) for agent in agents[:MOST_AGENTS]],
         "agents_title": f"{done} of {counted(len(agents), 'agent')} {'holds' if done == 1 else 'hold'} it",
         "unshown": max(0, len(agents) - MOST_AGENTS),
     }
 
 
-def _most_awaited(one: Any) -> tuple[bool, bool, str]:
-    return one.acknowledged, not one.acknowledged and not one.reached, one.agent
+def _most_awaited(agent: Any) -> tuple[bool, bool, str]:
+    return agent.acknowledged, not agent.acknowledged and not agent.reached, agent.agent
 
 
 def seen_as(seen: Seen) -> str:
@@ -62,11 +65,11 @@ def seen_as(seen: Seen) -> str:
     return f"{seen['state']}-{seen['step']}"
 
 
-def _progress(total: int, reached: int, done: int) -> Bar:
+def _progress(total: int, reached_count: int, done: int) -> Bar:
     parts = [
         ("Acknowledged", done, "first"),
-        ("Reached, not acknowledged yet", reached - done, "second"),
-        ("Not reached: holds what was before", total - reached, "rest"),
+        ("Reached, not acknowledged yet", reached_count - done, "second"),
+        ("Not reached: holds what was before", total - reached_count, "rest"),
     ]
     return bar(f"{done} of {counted(total, 'agent')} acknowledged it", parts)
 
@@ -81,20 +84,24 @@ def _steps_title(seen: Seen) -> str:
     return f"It went all {counted(len(seen['steps']), 'step')}" if seen["state"] == "done" else f"It ended at {where}"
 
 
-def _steps(seen: Seen, reached: int, done: int) -> Iterator[StepRow]:
-    bakes = {one["step"]: one for one in seen["bakes"]}
+def _steps(seen: Seen, reached_count: int, done: int) -> Iterator[StepRow]:
+    bakes = {bake["step"]: bake for bake in seen["bakes"]}
     for number, step in enumerate(words.steps_of(seen)):
-        whom = words.step_words(step)
+        target = words.step_words(step)
         if number < seen["step"]:
             bake = bakes.get(number)
-            said = words.findings_words(bake["findings"]) if bake else "promoted before its bake was over"
+            findings_text = words.findings_words(bake["findings"]) if bake else "promoted before its bake was over"
             at = datetime.fromisoformat(bake["at"]) if bake else None
-            yield StepRow(number + 1, whom, Tag("passed", "ok"), "all acknowledged" if bake else "–", said, at)
+            yield StepRow(
+                number + 1, target, Tag("passed", "ok"), "all acknowledged" if bake else "–", findings_text, at
+            )
         elif number == seen["step"]:
-            yield StepRow(number + 1, whom, _step_state(seen), f"{done} of {reached} acknowledged", _bake(seen, number))
+            yield StepRow(
+                number + 1, target, _step_state(seen), f"{done} of {reached_count} acknowledged", _bake(seen, number)
+            )
         else:
             coming = Tag("to come", "info") if words.is_open(seen) else Tag("never reached", "info")
-            yield StepRow(number + 1, whom, coming, "–", _bake(seen, number))
+            yield StepRow(number + 1, target, coming, "–", _bake(seen, number))
 
 
 def _step_state(seen: Seen) -> Tag:
@@ -114,7 +121,7 @@ def _bake(seen: Seen, number: int) -> str:
 
 def _guards(seen: Seen) -> Iterator[tuple[str, str, float | None, Seen | None]]:
     """Yield each guard's name, title, bound and newest finding."""
-    guards, findings = seen["guards"] or {}, {one["guard"]: one for one in seen["findings"]}
+    guards, findings = seen["guards"] or {}, {finding["guard"]: finding for finding in seen["findings"]}
     for name, title in words.GUARDS.items():
         bound = guards.get(name)
         yield name, title, bound, None if bound is None else findings.get(name)
@@ -124,8 +131,8 @@ def _guards_title(seen: Seen) -> str:
     findings = seen["findings"]
     if not findings:
         return "Its guards have compared nothing yet" if words.is_open(seen) else "Its guards compared nothing"
-    breached = [one for one in findings if one["verdict"] == "breached"]
-    little = [one for one in findings if one["verdict"] == "too little"]
+    breached = [finding for finding in findings if finding["verdict"] == "breached"]
+    little = [finding for finding in findings if finding["verdict"] == "too little"]
     if breached:
         return f"{len(breached)} of {counted(len(findings), 'guard')} {'is' if len(breached) == 1 else 'are'} breached"
     if little:
@@ -153,13 +160,17 @@ def _basis(seen: Seen) -> str:
 
 def contents(seen: Seen, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, list[DiffLine]]:
     """Return a title and the values that the revision changes."""
-    found = list(said_between(before, after))
-    what = counted(len(found), "value") if found else "nothing"
+    changes = list(said_between(before, after))
+    changes_text = counted(len(changes), "value") if changes else "nothing"
     if seen["base_revision"]:
-        said = f"changes {what} against revision {seen['base_revision']}"
+        summary = f"changes {changes_text} against revision {seen['base_revision']}"
     else:
-        said = f"sets {what} that {'was' if len(found) == 1 else 'were'} inherited" if found else "sets nothing"
-    return f"Revision {seen['revision']} {said}", found
+        summary = (
+            f"sets {changes_text} that {'was' if len(changes) == 1 else 'were'} inherited"
+            if changes
+            else "sets nothing"
+        )
+    return f"Revision {seen['revision']} {summary}", changes
 
 
 # Events
@@ -181,10 +192,10 @@ VERBS = {
 def event_words(record: Mapping[str, Any]) -> tuple[str, str]:
     """Return what happened, and why. `record` is from tenants.audit.record_view."""
     after, verb = record["after"] or {}, record["verb"]
-    what, reached = VERBS.get(verb, verb), after.get("reached") or []
-    whom = f"Reaches {listed(reached, MOST_NAMED)}." if reached and verb != "rollout.done" else ""
-    why = " ".join(filter(None, [reason_words(after.get("why", "")), whom]))
-    return f"{what}, step {after['step'] + 1}" if "step" in after else what, why
+    action, agents = VERBS.get(verb, verb), after.get("reached") or []
+    agents_text = f"Reaches {listed(agents, MOST_NAMED)}." if agents and verb != "rollout.done" else ""
+    why = " ".join(filter(None, [reason_words(after.get("why", "")), agents_text]))
+    return f"{action}, step {after['step'] + 1}" if "step" in after else action, why
 
 
 # Actions
@@ -194,19 +205,19 @@ def deeds(seen: Seen, *, total: int) -> list[Deed]:
     """Return the actions possible in its state."""
     if not words.is_open(seen):
         return []
-    found = []
+    actions = []
     if seen["state"] == "running":
-        found.append(
+        actions.append(
             Deed("pause", "Pause", "Nobody else is reached until it is resumed. Guards watch on, and may take it back.")
         )
     else:
         again = "its bake begins anew, with what was counted so far" if seen["baking_since"] else "from where it was"
-        found.append(Deed("resume", "Resume", f"It goes on: {again}."))
+        actions.append(Deed("resume", "Resume", f"It goes on: {again}."))
     if not words.is_last_step(seen):
         following = words.step_words(words.steps_of(seen)[seen["step"] + 1])
         label = f"Promote to step {seen['step'] + 2}"
-        found.append(Deed("promote", label, f"It goes to {following} at once, whatever its guards say of this step."))
+        actions.append(Deed("promote", label, f"It goes to {following} at once, whatever its guards say of this step."))
     base = f"what revision {seen['base_revision']} said" if seen["base_revision"] else "what was inherited before"
     back = f"It publishes {base} as the next revision, for all {counted(total, 'agent')} at once. It cannot be resumed."
-    found.append(Deed("abort", "Abort and take back", back, confirm=seen["place"]))
-    return found
+    actions.append(Deed("abort", "Abort and take back", back, confirm=seen["place"]))
+    return actions

@@ -13,8 +13,8 @@ OPEN = ("running", "paused")
 Seen = Mapping[str, Any]  # the result of rollouts.views.rollout_view
 
 
-def place_words(place: str) -> str:
-    return "The fleet’s default" if place == "fleet" else place
+def place_words(scope: str) -> str:
+    return "The fleet’s default" if scope == "fleet" else scope
 
 
 def name_of(seen: Seen) -> str:
@@ -128,7 +128,8 @@ def findings_words(findings: Sequence[Seen]) -> str:
     if not findings:
         return "no guard was set"
     counts = {
-        verdict: sum(one["verdict"] == verdict for one in findings) for verdict in ("kept", "breached", "too little")
+        verdict: sum(finding["verdict"] == verdict for finding in findings)
+        for verdict in ("kept", "breached", "too little")
     }
-    said = [f"{counted(count, 'guard')} {verdict}" for verdict, count in counts.items() if count]
-    return ", ".join(said)
+    parts = [f"{counted(count, 'guard')} {verdict}" for verdict, count in counts.items() if count]
+    return ", ".join(parts)

@@ -27,9 +27,9 @@ def settings_quality(request: HttpRequest) -> HttpResponse:
     form = OverrideForm(request.POST)
     if form.is_valid():
         typed = form.cleaned_data
-        told = {name: typed[field] for name, field in PLACE.items()}
+        target = {name: typed[field] for name, field in PLACE.items()}
         try:
-            made = quality_override(actor=actor, **told, note=typed["note"])
+            made = quality_override(actor=actor, **target, note=typed["note"])
         except InvalidFields as error:
             form.refuse(error.problems)
         else:
@@ -40,12 +40,15 @@ def settings_quality(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, *, form: OverrideForm | None = None, status: int = 200) -> HttpResponse:
-    found = quality_list()
-    pages = pager(page_asked(request.GET), found)
+    results = quality_list()
+    pages = pager(page_asked(request.GET), results)
     begun = {field: request.GET.get(name, "")[:200] for name, field in PLACE.items()}
     context: dict[str, Any] = {
-        "headline": quality_headline(found),
-        "rows": [(one, may_serve(one), figures_words(one.figures)) for one in pages],
+        "headline": quality_headline(results),
+        "rows": [
+            (quality_result, may_serve(quality_result), figures_words(quality_result.figures))
+            for quality_result in pages
+        ],
         "pager": pages,
         "form": form or OverrideForm(initial=begun),
     }

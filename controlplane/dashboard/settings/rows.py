@@ -33,18 +33,18 @@ def policy_headline(revision: int, own: Mapping[str, Any]) -> str:
     return f"Where nobody says otherwise, revision {revision} of the fleet’s policy holds"
 
 
-def price_rows(found: Prices, today: date) -> list[tuple[Listed, Tag]]:
+def price_rows(prices: Prices, today: date) -> list[tuple[Listed, Tag]]:
     """Return each price, tagged as future, in force or over."""
-    book = Book(found.prices)
-    return [(one, _price_tag(one.price, book, today)) for one in found.listed]
+    book = Book(prices.prices)
+    return [(listed, _price_tag(listed.price, book, today)) for listed in prices.listed]
 
 
 def instead_words(model: str, day: date, prices: Sequence[Price]) -> str:
     """Return which price applies from that day on once the model's price of that day is removed."""
-    other = price_of([one for one in prices if (one.model, one.valid_from) != (model, day)], model, day)
-    if other is None:
+    replacement = price_of([price for price in prices if (price.model, price.valid_from) != (model, day)], model, day)
+    if replacement is None:
         return "No other price applies from that day on: savings are then shown in tokens, not in money."
-    return f"The price of {other.model or EVERY} from {other.valid_from} applies then."
+    return f"The price of {replacement.model or EVERY} from {replacement.valid_from} applies then."
 
 
 def _price_tag(price: Price, book: Book, today: date) -> Tag:
@@ -53,11 +53,11 @@ def _price_tag(price: Price, book: Book, today: date) -> Tag:
     return Tag("in force", "ok") if book.price_of(price.model, today) == price else Tag("over", "info")
 
 
-def prices_headline(found: Prices) -> str:
-    total = len(found.listed)
+def prices_headline(prices: Prices) -> str:
+    total = len(prices.listed)
     if not total:
         return "No token has a price yet"
-    examples = sum(one.is_example for one in found.prices)
+    examples = sum(price.is_example for price in prices.prices)
     kind = (
         "all of them examples"
         if examples == total
@@ -67,7 +67,7 @@ def prices_headline(found: Prices) -> str:
     )
     if total == 1:
         kind = "an example" if examples else "no example"
-    return f"{counted(total, 'price')} in {found.currency}, {kind}"
+    return f"{counted(total, 'price')} in {prices.currency}, {kind}"
 
 
 def token_tag(token: OperatorToken, now: datetime) -> Tag:
@@ -112,7 +112,7 @@ def divergence_words(figures: Mapping[str, Any]) -> str:
 def quality_headline(results: Sequence[QualityResult]) -> str:
     if not results:
         return "Nothing was measured yet: bf16 alone may serve"
-    may = sum(map(may_serve, results))
-    overridden = sum(one.verdict == "overridden" for one in results)
-    said = f"{may} of {counted(len(results), 'format')} measured or decided on may serve"
-    return f"{said}, {overridden} of them unmeasured" if overridden else said
+    serving_count = sum(map(may_serve, results))
+    overridden = sum(quality_result.verdict == "overridden" for quality_result in results)
+    summary = f"{serving_count} of {counted(len(results), 'format')} measured or decided on may serve"
+    return f"{summary}, {overridden} of them unmeasured" if overridden else summary
