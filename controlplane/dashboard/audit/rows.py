@@ -120,11 +120,11 @@ def _change(path: str, was: Any, became: Any) -> TrailChange:
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield each leaf with its path. A list of plain values is one leaf; an empty object has none."""
     if isinstance(value, Mapping):
-        for name, one in value.items():
-            yield from _values(one, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
-        for number, one in enumerate(value, 1):
-            yield from _values(one, f"{path}.{number}" if path else str(number))
+        for name, child in value.items():
+            yield from _values(child, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and any(isinstance(child, Mapping | list) for child in value):
+        for number, child in enumerate(value, 1):
+            yield from _values(child, f"{path}.{number}" if path else str(number))
     elif value is not None or path:
         yield path, value
 
@@ -138,5 +138,5 @@ def _words(value: Any) -> str | None:
 
 def _plain(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(_plain(one) for one in value) or "nothing"
+        return ", ".join(_plain(element) for element in value) or "nothing"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -48,7 +48,7 @@ def held_rows(pool_contents: PoolHeld) -> list[tuple[Held, str]]:
 def fleet_bar(
     pool: dict[str, Any], sizes: Sequence[int], top: Sequence[Held], computed_as: Mapping[str, str] = PLAIN
 ) -> Bar | None:
-    """Return one agent's bar. `held`: bytes of each of `top`, then of all others."""
+    """Return one agent's bar. `sizes`: bytes of each of `top`, then of all others."""
     capacity = pool["capacity_bytes"]
     if not capacity or pool["used_bytes"] is None:
         return None

@@ -144,5 +144,5 @@ def _milliseconds(started: float) -> str:
     return f"{(time.perf_counter() - started) * 1000:.1f} ms"
 
 
-def _ago(what: str, age: float | None) -> str:
-    return f"{what}: none yet" if age is None else f"{what} {age:.0f} s ago"
+def _ago(label: str, age: float | None) -> str:
+    return f"{label}: none yet" if age is None else f"{label} {age:.0f} s ago"
