@@ -49,7 +49,7 @@ def alerts_now(request: HttpRequest) -> HttpResponse:
 def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
     now = timezone.now()
     state = request.GET.get("state", "")
-    query = page_asked(request.GET, state=state if state in STATES else "")
+    list_request = page_asked(request.GET, state=state if state in STATES else "")
     visible = _visible(actors)
     counts = selectors.alerts_counts(visible, now=now)
     is_over = state == "over"
@@ -58,7 +58,7 @@ def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
         if is_over
         else selectors.alerts_worst_first(visible, now=now)
     )
-    pages = pager(query, rows, counts["over" if is_over else "firing"])
+    pages = pager(list_request, rows, counts["over" if is_over else "firing"])
     evaluation = selectors.evaluation_newest()
     return {
         "headline": headline(counts),
@@ -69,7 +69,7 @@ def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
         "evaluated_at": evaluation and evaluation.at,
         "is_late": evaluation is not None and is_late(evaluation.at, now),
         "is_operator": user_of(request).is_operator,
-        "now_address": f"{reverse('alerts-now')}{query.query(page=query.page)}",
+        "now_address": f"{reverse('alerts-now')}{list_request.query(page=list_request.page)}",
     }
 
 

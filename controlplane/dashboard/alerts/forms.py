@@ -59,9 +59,9 @@ class SilenceForm(AlertForm):
 
 
 class NumberField(forms.CharField):
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
-        super().__init__(max_length=30, widget=widget, **more)
+        super().__init__(max_length=30, widget=widget, **kwargs)
 
     def clean(self, value: Any) -> Any:
         typed = str(super().clean(value) or "")
@@ -76,8 +76,8 @@ class NumberField(forms.CharField):
 class LastingField(forms.CharField):
     """A duration typed as "5 min", "90 s" or "1 h 30 min". The unit is required."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(max_length=40, widget=forms.TextInput(attrs={"autocomplete": "off"}), **more)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=40, widget=forms.TextInput(attrs={"autocomplete": "off"}), **kwargs)
 
     def clean(self, value: Any) -> Any:
         typed = str(super().clean(value) or "").lower()
@@ -168,29 +168,29 @@ class DeleteForm(ConfirmForm):
     typed = typed_field(400)
 
 
-def ending_form(name: str, sent: Any = None) -> DeleteForm:
-    return DeleteForm(sent, name=name, prefix="end")
+def ending_form(name: str, submitted: Any = None) -> DeleteForm:
+    return DeleteForm(submitted, name=name, prefix="end")
 
 
-def rule_initial(seen: Mapping[str, Any]) -> dict[str, Any]:
+def rule_initial(rule: Mapping[str, Any]) -> dict[str, Any]:
     """Return a rule's values as people would type them."""
-    by = 100 if seen["unit"] == "share" else 1
+    scale = 100 if rule["unit"] == "share" else 1
     return {
-        "name": seen["name"],
-        "threshold": _plain(seen["threshold"] * by),
-        "clears_at": _plain(seen["clears_at"] * by),
-        "lasting": duration(seen["for_seconds"]),
-        "clear_for": duration(seen["clear_for_seconds"]),
-        "least": str(seen["least_prompt_tokens"] or ""),
-        "webhook": seen["webhook_url"] or "",
-        "enabled": seen["enabled"],
-        "seen": rule_mark(seen),
+        "name": rule["name"],
+        "threshold": _plain(rule["threshold"] * scale),
+        "clears_at": _plain(rule["clears_at"] * scale),
+        "lasting": duration(rule["for_seconds"]),
+        "clear_for": duration(rule["clear_for_seconds"]),
+        "least": str(rule["least_prompt_tokens"] or ""),
+        "webhook": rule["webhook_url"] or "",
+        "enabled": rule["enabled"],
+        "seen": rule_mark(rule),
     }
 
 
-def rule_mark(seen: Mapping[str, Any]) -> str:
+def rule_mark(rule: Mapping[str, Any]) -> str:
     """Return a hash that detects changes, because rules have no revision."""
-    plain = {name: str(value) for name, value in seen.items()}
+    plain = {name: str(value) for name, value in rule.items()}
     return sha256(canonical_json(plain)).hexdigest()[:32]
 
 

@@ -73,10 +73,10 @@ class AlertRow:
         return Tag("cannot wait", "bad") if is_urgent else Tag("fires", "warn")
 
 
-def event_words(seen: Mapping[str, Any], unit: Any) -> tuple[str, str]:
+def event_words(event: Mapping[str, Any], unit: Any) -> tuple[str, str]:
     """Return what happened, and its details."""
-    value = "" if seen["value"] is None else f"at {value_words(unit, seen['value'])}"
-    return EVENTS.get(seen["what"], seen["what"]), " · ".join(filter(None, (value, seen["words"])))
+    value = "" if event["value"] is None else f"at {value_words(unit, event['value'])}"
+    return EVENTS.get(event["what"], event["what"]), " · ".join(filter(None, (value, event["words"])))
 
 
 def headline(counts: Mapping[str, int]) -> str:

@@ -70,10 +70,10 @@ def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address
     slug = organisation.slug
     readings = read(_scope(actor, organisation), window)
     stats, now = readings.stats, readings.stats["as_of"]
-    touched = revisions_touching(actor, organisation, stats["from"], now=now)
+    revisions = revisions_touching(actor, organisation, stats["from"], now=now)
     call = f"GET /api/v1/orgs/{slug}/stats?window={window}"
     title = facts.tokens_title(stats, window=window)
-    marks = marks_of(touched, seconds=stats["window_seconds"])
+    marks = marks_of(revisions, seconds=stats["window_seconds"])
     return {
         "organisation": organisation,
         # The tile shows the live window; for another window the caller reads the live message.
@@ -97,8 +97,8 @@ def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address
                 title=key_parts.title(stats["by_key"], nothing=no_key),
             ),
             "keys_how": key_parts.HOW,
-            "marks": touched,
-            "marks_title": marks_title(touched, window=facts.WINDOWS[window]),
+            "marks": revisions,
+            "marks_title": marks_title(revisions, window=facts.WINDOWS[window]),
             "call": call,
             "now": f"{reverse('analytics-now', args=[slug])}?window={window}",
             "csv": f"{reverse('stats-csv', args=[slug])}?window={window}",

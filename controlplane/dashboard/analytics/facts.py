@@ -73,7 +73,7 @@ def rate_of(
     return Rate(title, note, chart)
 
 
-def rate_title(stats: Mapping[str, Any], known: Sequence[float], *, window: str) -> str:
+def rate_title(stats: Mapping[str, Any], known_ratios: Sequence[float], *, window: str) -> str:
     """Return the chart's title: for 24 h the range, because the live rate is shown beside it."""
     requests, basis = stats["requests"], basis_of(stats)
     if not requests:
@@ -81,7 +81,7 @@ def rate_title(stats: Mapping[str, Any], known: Sequence[float], *, window: str)
     if requests < LEAST_REQUESTS or not stats["prompt_tokens"]:
         return f"{requests:,} {noun(requests)}: too few to say a hit rate of {WINDOWS[window]}"
     if window == USUAL:
-        return f"Between {min(known):.1f} and {max(known):.1f} % in {basis}{_change(stats, window)}"
+        return f"Between {min(known_ratios):.1f} and {max(known_ratios):.1f} % in {basis}{_change(stats, window)}"
     return f"{rate(stats['cached_tokens'], stats['prompt_tokens'])} % from the cache in {basis}{_change(stats, window)}"
 
 
@@ -107,8 +107,10 @@ def fleet_tokens_title(stats: Mapping[str, Any], *, window: str) -> str:
     """Return the title for operators, without causes: one customer's own traffic is another's pressure."""
     if not stats["prompt_tokens"]:
         return f"Nothing was asked in the last {WINDOWS[window]}"
-    missed = sum(stats["missed_tokens_by_reason"].values())
-    return f"{share_text(missed, stats['prompt_tokens'])} of prompt tokens had to be computed in {basis_of(stats)}"
+    missed_tokens = sum(stats["missed_tokens_by_reason"].values())
+    return (
+        f"{share_text(missed_tokens, stats['prompt_tokens'])} of prompt tokens had to be computed in {basis_of(stats)}"
+    )
 
 
 def tokens_bar(stats: Mapping[str, Any], title: str) -> Bar | None:
@@ -120,20 +122,20 @@ def tokens_bar(stats: Mapping[str, Any], title: str) -> Bar | None:
 # By namespace, model and key
 
 
-def rows_of(parts: Sequence[Mapping[str, Any]], by: str, *, nothing: str, title: str | None = None) -> Rows:
+def rows_of(parts: Sequence[Mapping[str, Any]], kind: str, *, nothing: str, title: str | None = None) -> Rows:
     """Return the largest parts, sorted by name so that rows do not move; deleted ones last."""
-    largest = sorted(parts[:MOST_ROWS], key=lambda part: (part.get("is_deleted", False), part[by] or ""))
-    rows = [(part[by] or "", part) for part in largest]
-    return Rows(title or _rows_title(parts, by, nothing), rows, len(parts) - len(largest))
+    largest = sorted(parts[:MOST_ROWS], key=lambda part: (part.get("is_deleted", False), part[kind] or ""))
+    rows = [(part[kind] or "", part) for part in largest]
+    return Rows(title or _rows_title(parts, kind, nothing), rows, len(parts) - len(largest))
 
 
-def _rows_title(parts: Sequence[Mapping[str, Any]], by: str, nothing: str) -> str:
+def _rows_title(parts: Sequence[Mapping[str, Any]], kind: str, nothing: str) -> str:
     """Return a title that names the part with most tokens."""
     total = sum(part["prompt_tokens"] for part in parts)
     if not total:
         return nothing
-    most = max(parts, key=lambda part: part["prompt_tokens"])
+    largest = max(parts, key=lambda part: part["prompt_tokens"])
     if len(parts) == 1:
-        return f"All prompt tokens are of {most[by] or 'one that is gone'}"
-    share = 100 * most["prompt_tokens"] // total
-    return f"{most[by] or 'One that is gone'} has {share} % of the prompt tokens of {counted(len(parts), by)}"
+        return f"All prompt tokens are of {largest[kind] or 'one that is gone'}"
+    share = 100 * largest["prompt_tokens"] // total
+    return f"{largest[kind] or 'One that is gone'} has {share} % of the prompt tokens of {counted(len(parts), kind)}"

@@ -22,19 +22,19 @@ def parts(key_stats: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def title(key_stats: Sequence[Mapping[str, Any]], *, nothing: str) -> str:
     """Return a title that names the key with most tokens."""
-    named, total = (
+    named_keys, total = (
         [key_row for key_row in key_stats if key_row["id"]],
         sum(key_row["prompt_tokens"] for key_row in key_stats),
     )
     if not total:
         return nothing
-    if not named:
+    if not named_keys:
         return "Of no request a key is known"
-    most = max(named, key=lambda key_row: key_row["prompt_tokens"])
+    top_key = max(named_keys, key=lambda key_row: key_row["prompt_tokens"])
     if len(key_stats) == 1:
-        return f"All prompt tokens came with {_name(most)}"
-    share = 100 * most["prompt_tokens"] // total
-    return f"{share} % of the prompt tokens came with {_name(most)}, of {counted(len(named), 'key')} that asked"
+        return f"All prompt tokens came with {_name(top_key)}"
+    share = 100 * top_key["prompt_tokens"] // total
+    return f"{share} % of the prompt tokens came with {_name(top_key)}, of {counted(len(named_keys), 'key')} that asked"
 
 
 def _name(key_row: Mapping[str, Any]) -> str:
@@ -44,5 +44,5 @@ def _name(key_row: Mapping[str, Any]) -> str:
 
 
 def _note(key_row: Mapping[str, Any]) -> str:
-    known = [f"{key_row['prefix']}…"] if key_row["prefix"] else []
-    return ", ".join([*known, *(["revoked"] if key_row["is_revoked"] else [])])
+    notes = [f"{key_row['prefix']}…"] if key_row["prefix"] else []
+    return ", ".join([*notes, *(["revoked"] if key_row["is_revoked"] else [])])

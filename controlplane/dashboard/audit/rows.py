@@ -92,9 +92,9 @@ class TrailRow:
         return DEEDS.get(verb) or verb.replace(".", " ").replace("-", " ").capitalize()
 
 
-def trail_row(seen: Mapping[str, Any]) -> TrailRow:
-    changes = list(changes_of(seen["before"], seen["after"]))
-    return TrailRow(seen, changes[:MOST_CHANGES], max(0, len(changes) - MOST_CHANGES))
+def trail_row(record: Mapping[str, Any]) -> TrailRow:
+    changes = list(changes_of(record["before"], record["after"]))
+    return TrailRow(record, changes[:MOST_CHANGES], max(0, len(changes) - MOST_CHANGES))
 
 
 def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
@@ -109,12 +109,12 @@ def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
 
 def _change(path: str, was: Any, became: Any) -> TrailChange:
     """Return the change. A policy's value reads as on the policy page."""
-    named = POLICY_PATH.fullmatch(path)
-    if named is None:
+    match = POLICY_PATH.fullmatch(path)
+    if match is None:
         return TrailChange(path or "value", _words(was), _words(became))
-    name = named["field"]
+    name = match["field"]
     before, after = (None if value is MISSING else value_words(name, value) for value in (was, became))
-    return TrailChange(what_words(name, named["model"]), before, after)
+    return TrailChange(what_words(name, match["model"]), before, after)
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -52,7 +52,7 @@ SHAPE = {
     "head_size": "head_dim",
 }
 FIELDS = {
-    **{theirs: ours for ours, theirs in SHAPE.items()},
+    **{config_key: field_name for field_name, config_key in SHAPE.items()},
     "model": "model",
     "context_tokens": "context",
     "concurrency": "requests",
@@ -79,9 +79,9 @@ _ARGUMENT = re.compile(
 class NumberField(forms.CharField):
     """A number as people type it: 131,072 and 131 072 are the same. Whole or decimal."""
 
-    def __init__(self, *, is_whole: bool = True, **more: Any) -> None:
+    def __init__(self, *, is_whole: bool = True, **kwargs: Any) -> None:
         widget = forms.TextInput(attrs={"inputmode": "numeric" if is_whole else "decimal", "autocomplete": "off"})
-        super().__init__(widget=widget, max_length=30, **more)
+        super().__init__(widget=widget, max_length=30, **kwargs)
         self.is_whole = is_whole
 
     def clean(self, value: Any) -> Any:

@@ -139,8 +139,8 @@ def _fit_title(answer: Answer) -> str:
         return f"{requests_text} {verb} in every format"
     if not fitting:
         return f"{requests_text} {verb} in no format"
-    rest = ", ".join(row.kv_dtype for row in answer.rows if not row.concurrency_fits)
-    return f"{requests_text} {verb} in {len(fitting)} of {len(answer.rows)} formats, not in {rest}"
+    unfitting = ", ".join(row.kv_dtype for row in answer.rows if not row.concurrency_fits)
+    return f"{requests_text} {verb} in {len(fitting)} of {len(answer.rows)} formats, not in {unfitting}"
 
 
 def _qualities(row: FormatRow, measured: Sequence[QualityResult]) -> Qualities:

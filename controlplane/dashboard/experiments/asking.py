@@ -75,7 +75,7 @@ class Gateway:
                 raise NotAnswered(f"The gateway refuses this key: it did not learn of it within {KEY_SECONDS:.0f} s.")
             time.sleep(BETWEEN_LOOKS)
 
-    def chat(self, model: str, messages: Messages, *, namespace: str = "", **more: Any) -> Answer:
+    def chat(self, model: str, messages: Messages, *, namespace: str = "", **options: Any) -> Answer:
         body = {
             "model": model,
             "messages": messages,
@@ -83,12 +83,12 @@ class Gateway:
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **more,
+            **options,
         }
-        named = {"x-luminet-namespace": namespace} if namespace else {}
+        namespace_header = {"x-luminet-namespace": namespace} if namespace else {}
         began, connection = time.monotonic(), self._connection()
         try:
-            headers = {**self._headers(), "content-type": "application/json", **named}
+            headers = {**self._headers(), "content-type": "application/json", **namespace_header}
             connection.request("POST", f"{self._path}/v1/chat/completions", json.dumps(body).encode(), headers)
             response = connection.getresponse()
             if response.status != http.client.OK:
@@ -144,13 +144,13 @@ def _read(response: http.client.HTTPResponse, began: float, most_seconds: float)
 
 
 def _answer(headers: tuple[tuple[str, str], ...], usage: Mapping[str, Any], first_ms: float, all_ms: float) -> Answer:
-    named = dict(headers)
+    headers_by_name = dict(headers)
     try:
         return Answer(
             headers=headers,
-            hit=named[f"{PREFIX}cache-hit"],
-            prompt_tokens=int(named[f"{PREFIX}prompt-tokens"]),
-            cached_tokens=int(named[f"{PREFIX}cached-tokens"]),
+            hit=headers_by_name[f"{PREFIX}cache-hit"],
+            prompt_tokens=int(headers_by_name[f"{PREFIX}prompt-tokens"]),
+            cached_tokens=int(headers_by_name[f"{PREFIX}cached-tokens"]),
             usage_prompt_tokens=int(usage["prompt_tokens"]),
             usage_cached_tokens=int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
             first_token_ms=first_ms,

@@ -87,8 +87,8 @@ def agent_deed(request: HttpRequest, agent_id: str, deed: str) -> HttpResponse:
     return _shown(request, selectors.agent_for(agent_id), status=422, tried=tried)
 
 
-def _refused(agent: Agent, action: str, seen: str, typed: str) -> str:
-    if seen != _seen(agent):
+def _refused(agent: Agent, action: str, shown_state: str, typed: str) -> str:
+    if shown_state != _seen(agent):
         return "The agent is not as this page showed it any more. Look how it is now; nothing was done."
     return not_confirmed(typed, agent.pk) if action == "revoke" else ""
 

@@ -129,10 +129,10 @@ def _page(
     return render(request, "dashboard/fleet/join_tokens.html", context, status=status)
 
 
-def token_form(sent: Any = None) -> JoinTokenForm:
+def token_form(submitted: Any = None) -> JoinTokenForm:
     slugs = groups().order_by("slug").values_list("slug", flat=True)[:MOST_GROUPS]
-    named = [(slug, slug) for slug in dict.fromkeys([DEFAULT, *slugs])]
-    return JoinTokenForm(sent, groups=named)
+    choices = [(slug, slug) for slug in dict.fromkeys([DEFAULT, *slugs])]
+    return JoinTokenForm(submitted, groups=choices)
 
 
 def address_of_ours(request: HttpRequest) -> str:
@@ -140,8 +140,8 @@ def address_of_ours(request: HttpRequest) -> str:
     return f"{request.scheme}://{request.get_host()}"
 
 
-def _confirming(token: JoinToken, sent: Any = None) -> ConfirmForm:
-    return ConfirmForm(sent, name=token.name, what="the token’s name", prefix="end")
+def _confirming(token: JoinToken, submitted: Any = None) -> ConfirmForm:
+    return ConfirmForm(submitted, name=token.name, what="the token’s name", prefix="end")
 
 
 def _chosen(text: str) -> JoinToken:

@@ -21,11 +21,13 @@ def pool_bar(pool: dict[str, Any], pool_contents: PoolHeld, computed_as: Mapping
     capacity, percent = pool["capacity_bytes"], percent_used(pool)
     if percent is None:
         return None
-    named, rest = pool_contents.top[: len(KINDS)], pool_contents.top[len(KINDS) :]
-    parts = [(label(part, computed_as), float(part.bytes), kind) for part, kind in zip(named, KINDS, strict=False)]
+    named_parts, other_parts = pool_contents.top[: len(KINDS)], pool_contents.top[len(KINDS) :]
+    parts = [
+        (label(part, computed_as), float(part.bytes), kind) for part, kind in zip(named_parts, KINDS, strict=False)
+    ]
     other_count, other_bytes = (
-        pool_contents.others + len(rest),
-        pool_contents.others_bytes + sum(part.bytes for part in rest),
+        pool_contents.others + len(other_parts),
+        pool_contents.others_bytes + sum(part.bytes for part in other_parts),
     )
     if other_bytes:
         parts.append((f"{counted(other_count, 'other')}", float(other_bytes), OTHERS))
@@ -63,6 +65,6 @@ def fleet_bar(
 
 def legend(pools: FleetPools) -> list[tuple[str, str, str]]:
     """Return (colour, namespace and format, bytes in all pools) for each part."""
-    named = [(kind, label(part), bytes_text(part.bytes)) for kind, part in zip(KINDS, pools.top, strict=False)]
+    named_parts = [(kind, label(part), bytes_text(part.bytes)) for kind, part in zip(KINDS, pools.top, strict=False)]
     other_bytes = sum(sizes[-1] for sizes in pools.by_agent.values())
-    return [*named, (OTHERS, "others", bytes_text(other_bytes))] if other_bytes else named
+    return [*named_parts, (OTHERS, "others", bytes_text(other_bytes))] if other_bytes else named_parts

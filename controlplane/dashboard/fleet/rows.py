@@ -65,11 +65,11 @@ class AgentRow:
         return behind["since"] if behind else self.view["desired_at"]
 
 
-def sync_tag(seen: Mapping[str, Any]) -> Tag:
+def sync_tag(agent: Mapping[str, Any]) -> Tag:
     """Return the tag; in sync means that the agent also enforces what it applies."""
-    if not seen["in_sync"]:
+    if not agent["in_sync"]:
         return Tag("catching up", "warn")
-    if names := unenforced(seen):
+    if names := unenforced(agent):
         return Tag(f"in sync, not enforced: {labels_words(names)}", "warn")
     return Tag("in sync", "ok")
 

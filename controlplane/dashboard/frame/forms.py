@@ -75,9 +75,9 @@ class ConfirmForm(RefusableForm):
 class DayField(forms.DateField):
     """A field for a day. Its error message quotes an invalid value."""
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         widget = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
-        super().__init__(input_formats=["%Y-%m-%d"], widget=widget, **more)
+        super().__init__(input_formats=["%Y-%m-%d"], widget=widget, **kwargs)
 
     def to_python(self, value: Any) -> Any:
         try:
@@ -93,8 +93,8 @@ class WordField(forms.ChoiceField):
         try:
             return super().clean(value)
         except forms.ValidationError:
-            known = ", ".join(str(name) for name, _ in self.choices if name)  # type: ignore[misc,union-attr]
-            raise forms.ValidationError(f"{self.label}: “{str(value)[:80]}” is none of {known}.") from None
+            choice_names = ", ".join(str(name) for name, _ in self.choices if name)  # type: ignore[misc,union-attr]
+            raise forms.ValidationError(f"{self.label}: “{str(value)[:80]}” is none of {choice_names}.") from None
 
 
 def after(day: date | None, otherwise: str) -> datetime | None:

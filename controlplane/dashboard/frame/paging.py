@@ -86,9 +86,9 @@ def page_asked(query: Mapping[str, str], **other_parameters: str) -> Asked:
     return asked({"page": query.get("page", "")}, others=other_parameters)
 
 
-def pager(of: Asked, rows: Any, total: int | None = None) -> Pager:
+def pager(list_request: Asked, rows: Any, total: int | None = None) -> Pager:
     """Return the requested page, or the last one if there are fewer. Pass `total` if it is known."""
-    pages = Pages(rows, of)
+    pages = Pages(rows, list_request)
     if total is not None:
         pages.count = total
-    return pages.get_page(of.page)  # type: ignore[return-value]
+    return pages.get_page(list_request.page)  # type: ignore[return-value]

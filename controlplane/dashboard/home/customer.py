@@ -66,7 +66,7 @@ class Panel:
 def home_page(
     homes: Sequence[Home], live_messages: Told, tried: Tried, rollout_notes: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Return the template context. `rollout_notes`: by namespace, on how many engines a policy in rollout is applied."""
+    """Return the template context. `rollout_notes`: by namespace, how many engines apply a policy in rollout."""
     panels = [panel(home, live_messages, tried, rollout_notes, is_only=len(homes) == 1) for home in homes]
     tiles = [panel.tile for panel in panels if panel.tile is not None]
     only = tiles[0] if len(panels) == 1 and not homes[0].organisation.is_suspended else None
@@ -121,7 +121,7 @@ def panel(home: Home, live_messages: Told, tried: Tried, rollout_notes: Mapping[
     organisation = home.organisation
     bound = bounds_of(organisation.bounds, organisation.bounds_revision).ttl_seconds
     numbers = live_messages.get(organisation_group(organisation.pk))
-    may = actor_for_member(home.member).has(Scope.POLICY_WRITE) and not organisation.is_suspended
+    may_edit = actor_for_member(home.member).has(Scope.POLICY_WRITE) and not organisation.is_suspended
     slug, name = organisation.slug, "" if is_only else organisation.name
     return Panel(
         home=home,
@@ -130,13 +130,13 @@ def panel(home: Home, live_messages: Told, tried: Tried, rollout_notes: Mapping[
             (
                 namespace_home,
                 facts(namespace_home.effective),
-                _ttl(namespace_home, bound, tried) if may and bound is not None else None,
+                _ttl(namespace_home, bound, tried) if may_edit and bound is not None else None,
                 rollout_notes.get(namespace_home.namespace.pk, ""),
             )
             for namespace_home in home.namespaces
         ],
         tile=None if numbers is None else tile(numbers, slug=slug, title=name, path=f"/ws/live/orgs/{slug}"),
-        why_not="Only your operator may change how long blocks live here." if may and bound is None else "",
+        why_not="Only your operator may change how long blocks live here." if may_edit and bound is None else "",
     )
 
 

@@ -76,7 +76,7 @@ def _basis(report: Mapping[str, Any]) -> str:
 
 
 def _values(finding: Mapping[str, Any]) -> str:
-    distinct, seen = finding["distinct"], finding["seen"]
-    if distinct >= seen:
-        return f"Another value in each of {seen:,} prompts: a time or an id, perhaps."
-    return f"{counted(distinct, 'value')} in {seen:,} prompts: a name, perhaps."
+    distinct, prompts = finding["distinct"], finding["seen"]
+    if distinct >= prompts:
+        return f"Another value in each of {prompts:,} prompts: a time or an id, perhaps."
+    return f"{counted(distinct, 'value')} in {prompts:,} prompts: a name, perhaps."

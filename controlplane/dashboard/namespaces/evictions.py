@@ -24,18 +24,22 @@ class Pressed:
 def pressed(blocks_left: Mapping[str, int], reported_blocks: Taken) -> Pressed:
     """Split the evicted blocks by cause, capped at the total, because minutes and pairs start at different moments."""
     evicted = blocks_left["evicted"]
-    own = min(evicted, reported_blocks.own_pressed_blocks)
-    other_blocks = min(evicted - own, reported_blocks.others_blocks)
-    return Pressed(own, other_blocks, evicted - own - other_blocks)
+    own_blocks = min(evicted, reported_blocks.own_pressed_blocks)
+    other_blocks = min(evicted - own_blocks, reported_blocks.others_blocks)
+    return Pressed(own_blocks, other_blocks, evicted - own_blocks - other_blocks)
 
 
 def losses(blocks_left: Mapping[str, int], reported_blocks: Taken, *, whose: str) -> list[tuple[str, int, str]]:
     """Return the evicted blocks by cause. `whose`: "your" for its members, "its" for others."""
     causes = pressed(blocks_left, reported_blocks)
-    own = blocks_left["quota"] + causes.own
+    own_blocks = blocks_left["quota"] + causes.own
     rows = [
         ("By fleet pressure", causes.others, "the memory that everybody shares was full, and others needed it"),
-        (f"By {whose} own traffic", own, f"{whose} own requests needed the room, or it had reached its own limit"),
+        (
+            f"By {whose} own traffic",
+            own_blocks,
+            f"{whose} own requests needed the room, or it had reached its own limit",
+        ),
         ("In a full pool", causes.untold, "for whom is not told"),
         ("By its time to live", blocks_left["expired"], "nobody used it again in time"),
         ("By a purge", blocks_left["purged"], "somebody purged it"),
@@ -50,7 +54,7 @@ def title(blocks_left: Mapping[str, int], reported_blocks: Taken, *, slug: str, 
         (blocks_left["quota"] + causes.own, f"to {whose} own traffic"),
         (causes.untold, "in a full pool"),
     )
-    parts = [f"{_blocks(number)} gave way {by}" for number, by in causes_with_words if number]
+    parts = [f"{_blocks(blocks)} gave way {cause_text}" for blocks, cause_text in causes_with_words if blocks]
     if not parts:
         return f"Nothing of {slug} had to give way in {window}"
     return f"{' and '.join(parts)} in {window}"

@@ -124,9 +124,9 @@ def _rate_title(points: Sequence[Mapping[str, Any]], step: str, window: str) -> 
 
 def _mark(revision: Revised) -> Mark:
     changes_text = "; ".join(_changed(change) for change in revision.changes) or "nothing in force changed"
-    of = f"of {revision.origin}: " if revision.origin else ""
+    origin_text = f"of {revision.origin}: " if revision.origin else ""
     note = f" “{revision.note}”" if revision.note else ""
-    return Mark(revision.at.timestamp(), f"rev {revision.number}", f"{of}{changes_text}.{note}", revision.at)
+    return Mark(revision.at.timestamp(), f"rev {revision.number}", f"{origin_text}{changes_text}.{note}", revision.at)
 
 
 def _changed(change: Change) -> str:
@@ -134,16 +134,19 @@ def _changed(change: Change) -> str:
     return f"{name}: {value_words(change.field, change.before)} → {value_words(change.field, change.after)}"
 
 
-def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
-    """Return the policy in one line. `so_far`: on how many engines during a rollout."""
+def in_force(values: Mapping[str, Any], rollout_note: str = "") -> str:
+    """Return the policy in one line. `rollout_note`: on how many engines during a rollout."""
     if not values["prefix_caching"]:
-        return f"Prefix caching is off{so_far}: nothing is kept and nothing matches."
+        return f"Prefix caching is off{rollout_note}: nothing is kept and nothing matches."
     most = values["max_age_seconds"]
     age = f", at most {duration(most)}" if values["ttl_mode"] == "sliding" and most is not None else ""
     after = "after last use" if values["ttl_mode"] == "sliding" else "after creation"
     share = f"up to {100 * values['limit_share']:g} % of each pool"
-    kept = f", {100 * values['reserved_share']:g} % guaranteed" if values["reserved_share"] else ""
-    return f"Blocks live {duration(values['ttl_seconds'])} {after}{age} · {values['kv_dtype']} · {share}{kept}{so_far}."
+    guarantee = f", {100 * values['reserved_share']:g} % guaranteed" if values["reserved_share"] else ""
+    return (
+        f"Blocks live {duration(values['ttl_seconds'])} {after}{age} · {values['kv_dtype']} · "
+        f"{share}{guarantee}{rollout_note}."
+    )
 
 
 def held_most_first(residences: Sequence[tuple[str, int, datetime]]) -> list[tuple[str, int, datetime]]:

@@ -84,10 +84,10 @@ def namespace_now(request: HttpRequest, org: str, ns: str) -> HttpResponse:
 def evictions(request: HttpRequest, org: str, ns: str) -> HttpResponse:
     access = inside(request, org, ns, STATS_READ)
     window = window_asked(request)
-    read = window_of(window, database_now())
-    counts = totals_counts(_scope(access), read)
-    left = {name.removesuffix("_blocks"): counts[name] for name in BLOCK_COLUMNS}
-    context = {**_evictions(access, left, read), "namespace": access.namespace, "window": window}
+    time_window = window_of(window, database_now())
+    counts = totals_counts(_scope(access), time_window)
+    blocks_left = {name.removesuffix("_blocks"): counts[name] for name in BLOCK_COLUMNS}
+    context = {**_evictions(access, blocks_left, time_window), "namespace": access.namespace, "window": window}
     return render(request, "dashboard/namespaces/_evictions.html", context)
 
 
@@ -112,16 +112,16 @@ def _now(access: Inside, window: str) -> dict[str, Any]:
     }
 
 
-def _evictions(access: Inside, left: dict[str, int], window: Window) -> dict[str, Any]:
+def _evictions(access: Inside, blocks_left: dict[str, int], window: Window) -> dict[str, Any]:
     """Return the context of the evictions panel; only operators get names."""
     slug, pk, window_words = access.namespace.slug, access.namespace.pk, WINDOWS[window.name]
     owner_words = "its" if access.actor.is_operator else "your"
-    lost = taken(window, [pk]).get(pk, Taken())
+    reported_blocks = taken(window, [pk]).get(pk, Taken())
     context: dict[str, Any] = {
-        "evictions_title": words.title(left, lost, slug=slug, window=window_words, whose=owner_words),
+        "evictions_title": words.title(blocks_left, reported_blocks, slug=slug, window=window_words, whose=owner_words),
         "evictions_as_of": window.end,
         "evictions_window": window_words,
-        "losses": words.losses(left, lost, whose=owner_words),
+        "losses": words.losses(blocks_left, reported_blocks, whose=owner_words),
     }
     if access.actor.is_operator:
         context["evicted_by"] = words.evicted_by(pairs_by_victim(window, pk), slug=slug, window=window_words)

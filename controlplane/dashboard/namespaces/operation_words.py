@@ -35,5 +35,5 @@ def advice(*, kind: str, receipts: Receipts, awaited: Sequence[str]) -> str:
     if kind != "purge":
         return f"{counted(len(receipts), 'receipt')}, {len(awaited)} awaited."
     blocks, size = (sum(int(receipt.get(name, 0)) for receipt in receipts) for name in ("blocks", "bytes"))
-    gone = f"{blocks:,} block{'' if blocks == 1 else 's'}, {bytes_text(size)}, proved gone." if receipts else ""
-    return f"Nothing cached before can match any more, wherever it lies. {gone}".strip()
+    proof_text = f"{blocks:,} block{'' if blocks == 1 else 's'}, {bytes_text(size)}, proved gone." if receipts else ""
+    return f"Nothing cached before can match any more, wherever it lies. {proof_text}".strip()

@@ -77,6 +77,8 @@ def _frame(request: HttpRequest, actor: Actor, operation: Operation) -> dict[str
     if organisation is None or organisation.state == organisation.State.DELETED:
         return {"is_within": False}
     is_there = namespace is not None and namespace.deleted_at is None
-    below = reverse("purge", args=[organisation.slug, namespace.slug]) if namespace is not None and is_there else ""
-    frame = organisation_frame(request, actor, organisation, path=below)
-    return {"is_within": True, "namespace_address": below, **frame}
+    purge_address = (
+        reverse("purge", args=[organisation.slug, namespace.slug]) if namespace is not None and is_there else ""
+    )
+    frame = organisation_frame(request, actor, organisation, path=purge_address)
+    return {"is_within": True, "namespace_address": purge_address, **frame}

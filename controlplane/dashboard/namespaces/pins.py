@@ -74,10 +74,10 @@ def _listed(access: Inside, number: str) -> dict[str, Any]:
 def headline(total: int, share: float, agents: int, slug: str) -> str:
     if not total:
         return f"Nothing is pinned in {slug}"
-    is_, room = "is" if total == 1 else "are", f"{100 * share:g} % of each pool"
+    verb, room = "is" if total == 1 else "are", f"{100 * share:g} % of each pool"
     if not share:
-        return f"{counted(total, 'pin')} {is_} wanted, and the policy gives pins no room"
-    return f"{counted(total, 'pin')} {is_} wanted on {counted(agents, 'agent')}, in at most {room}"
+        return f"{counted(total, 'pin')} {verb} wanted, and the policy gives pins no room"
+    return f"{counted(total, 'pin')} {verb} wanted on {counted(agents, 'agent')}, in at most {room}"
 
 
 def pin_tag(pin: Pin, *, has_room: bool, now: datetime) -> Tag:

@@ -89,14 +89,14 @@ REASONS: Mapping[str, Reason] = {
 }
 
 
-def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[tuple[str, Reason, int]]:
+def reason_rows(missed_tokens: Mapping[str, int], pressed: Taken) -> list[tuple[str, Reason, int]]:
     """Return label, reason and tokens of each reason that occurred, the largest first.
 
     The tail is last: nothing can be done about it. `pressed`: blocks evicted in the same window.
     """
     return [
         (evicted_label(pressed) if name == "evicted" else REASONS[name].label, REASONS[name], tokens)
-        for name, tokens in ordered(missed)
+        for name, tokens in ordered(missed_tokens)
     ]
 
 
@@ -113,43 +113,43 @@ def evicted_label(pressed: Taken) -> str:
     return "Evicted by fleet pressure" if other_blocks else REASONS["evicted"].label
 
 
-def reasons_title(missed: Mapping[str, int]) -> str:
-    reasons, total = sum(map(bool, missed.values())), sum(missed.values())
+def reasons_title(missed_tokens: Mapping[str, int]) -> str:
+    reasons, total = sum(map(bool, missed_tokens.values())), sum(missed_tokens.values())
     explain = "reason explains" if reasons == 1 else "reasons explain"
     return f"{reasons} {explain} all {total:,} tokens that were not served from cache"
 
 
-def ordered(missed: Mapping[str, int]) -> list[tuple[str, int]]:
-    nonzero = [(name, tokens) for name, tokens in missed.items() if tokens]
+def ordered(missed_tokens: Mapping[str, int]) -> list[tuple[str, int]]:
+    nonzero = [(name, tokens) for name, tokens in missed_tokens.items() if tokens]
     return sorted(nonzero, key=lambda reason_count: (reason_count[0] == "tail", -reason_count[1]))
 
 
-def token_bar(title: str, cached: int, missed: Mapping[str, int]) -> Bar:
+def token_bar(title: str, cached: int, missed_tokens: Mapping[str, int]) -> Bar:
     """Return all prompt tokens as a bar: cached, and missed by reason."""
     parts: Sequence[tuple[str, float, str]] = [
         ("Served from cache", cached, "served"),
-        *((REASONS[name].label, tokens, REASONS[name].kind) for name, tokens in ordered(missed)),
+        *((REASONS[name].label, tokens, REASONS[name].kind) for name, tokens in ordered(missed_tokens)),
     ]
     return bar(title, parts)
 
 
-def main_reason(missed: Mapping[str, int]) -> str | None:
+def main_reason(missed_tokens: Mapping[str, int]) -> str | None:
     """Return the reason with most missed tokens, except the tail."""
-    first = next(iter(ordered(missed)), None)
+    first = next(iter(ordered(missed_tokens)), None)
     return None if first is None or first[0] == "tail" else first[0]
 
 
-def misses_headline(missed: Mapping[str, int], prompt_tokens: int, *, window: str) -> str:
-    total = sum(missed.values())
+def misses_headline(missed_tokens: Mapping[str, int], prompt_tokens: int, *, window: str) -> str:
+    total = sum(missed_tokens.values())
     if not prompt_tokens:
         return f"Nothing was asked in the last {window}, so nothing was missed"
     if not total:
         return f"Every prompt token of the last {window} was served from cache"
-    share, reason = share_text(total, prompt_tokens), main_reason(missed)
+    share, reason = share_text(total, prompt_tokens), main_reason(missed_tokens)
     begin = f"{share} of prompt tokens were not served from cache"
     if reason is None:
         return f"{begin}, all of them behind the last full block"
-    part = share_text(missed[reason], total)
+    part = share_text(missed_tokens[reason], total)
     return f"{begin}, {part} of those for one reason: {_BECAUSE[reason]}"
 
 

@@ -33,8 +33,8 @@ def revisions_since(levels: Sequence[PolicyLevel], since: datetime, *, is_operat
 
 
 def _changes(levels: Sequence[PolicyLevel], row: PolicyRevision, before: Mapping[str, Any]) -> list[Change]:
-    def chain(own: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        return [own if level.pk == row.level_id else level.policy for level in levels]
+    def chain(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        return [values if level.pk == row.level_id else level.policy for level in levels]
 
     return changes_between(chain(before), chain(row.policy))
 

@@ -127,9 +127,9 @@ DEEDS: dict[str, Deed] = {"namespace": _create_namespace, "rename": _rename, "su
 def _page(
     request: HttpRequest, actor: Actor, organisation: Organisation, tried: Tried, *, status: int = 200
 ) -> HttpResponse:
-    query = asked(request.GET.dict())
-    namespaces = namespaces_found(actor, organisation, query.find)
-    owned, pages, today = by_namespace(organisation.pk), pager(query, namespaces), timezone.now().date()
+    list_request = asked(request.GET.dict())
+    namespaces = namespaces_found(actor, organisation, list_request.find)
+    owned, pages, today = by_namespace(organisation.pk), pager(list_request, namespaces), timezone.now().date()
     may_manage = actor.has(Scope.ADMIN)
     holdings, month_invoice = holdings_of(organisation), invoice(organisation, today.replace(day=1), today, by="model")
     context: dict[str, Any] = {
@@ -137,9 +137,9 @@ def _page(
         "headline": headline(organisation, owned, holdings.namespaces),
         "owned": owned,
         "resident": sum(owned.resident.values()),
-        "of": query,
+        "of": list_request,
         "pager": pages,
-        "namespaces_title": namespaces_title(pages.total, query.find),
+        "namespaces_title": namespaces_title(pages.total, list_request.find),
         "rows": [_row(namespace_home, owned) for namespace_home in namespaces_in_force(pages.rows)],
         "limits": limits_line(limits_of(organisation.limits)),
         "held": holdings,
@@ -172,8 +172,8 @@ def _forms(actor: Actor, organisation: Organisation, tried: Tried) -> dict[str, 
     }
 
 
-def _ending(organisation: Organisation, sent: Mapping[str, Any] | None = None) -> EndingForm:
-    return EndingForm(sent, name=organisation.slug, what="the organisation’s slug", prefix="stop")
+def _ending(organisation: Organisation, submitted: Mapping[str, Any] | None = None) -> EndingForm:
+    return EndingForm(submitted, name=organisation.slug, what="the organisation’s slug", prefix="stop")
 
 
 def _groups(actor: Actor) -> list[tuple[str, str]]:

@@ -106,8 +106,8 @@ def _page(
     ending: tuple[ApiKey, ConfirmForm] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    query, now = asked(request.GET.dict()), timezone.now()
-    pages = pager(query, keys_found(organisation, query.find))
+    list_request, now = asked(request.GET.dict()), timezone.now()
+    pages = pager(list_request, keys_found(organisation, list_request.find))
     page_keys = list(pages)
     slugs = namespace_slugs({namespace_id for key in page_keys for namespace_id in key.namespace_ids or ()})
     if ending is None and "revoke" in request.GET:
@@ -115,8 +115,8 @@ def _page(
         ending = (key, _confirming(key))
     key_usage = keys_asked(organisation.pk, {key.pk for key in (*page_keys, *([ending[0]] if ending else []))})
     context: dict[str, Any] = {
-        "headline": headline(pages.total, query.find),
-        "of": query,
+        "headline": headline(pages.total, list_request.find),
+        "of": list_request,
         "pager": pages,
         "rows": [KeyRow(key, slugs, key_usage[key.pk], organisation.is_suspended, now) for key in page_keys],
         "form": form or KeyForm(slugs=_slugs(actor, organisation)),
@@ -131,8 +131,8 @@ def _page(
     return shown(request, "keys", actor, organisation, context, status=status)
 
 
-def _confirming(key: ApiKey, sent: Any = None) -> ConfirmForm:
-    return ConfirmForm(sent, name=key.name, what="the key’s name", prefix="end")
+def _confirming(key: ApiKey, submitted: Any = None) -> ConfirmForm:
+    return ConfirmForm(submitted, name=key.name, what="the key’s name", prefix="end")
 
 
 def _chosen(organisation: Organisation, text: str) -> ApiKey:

@@ -72,10 +72,10 @@ def _range_words(bound: Any, kind: type[ValueField]) -> str:
 
 
 def headline(name: str, limits: Limits, bounds: Bounds) -> str:
-    mine = sum(getattr(bounds, field) is not None for field in FIELDS)
+    editable_count = sum(getattr(bounds, field) is not None for field in FIELDS)
     rate = limits.requests_per_minute
-    may = "may send any number of requests" if rate is None else f"may send {rate:,} requests a minute"
-    return f"{name} {may}; its members may change {mine} of {len(FIELDS)} policy fields"
+    rate_text = "may send any number of requests" if rate is None else f"may send {rate:,} requests a minute"
+    return f"{name} {rate_text}; its members may change {editable_count} of {len(FIELDS)} policy fields"
 
 
 # Forms for operators
@@ -84,8 +84,8 @@ def headline(name: str, limits: Limits, bounds: Bounds) -> str:
 class LimitsForm(OrganisationsForm):
     revision = revision_field()
 
-    def __init__(self, *args: Any, held: Holdings, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, held: Holdings, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         for field, (label, hint) in LIMITS.items():
             default = Limits.model_fields[field].default
             help_text = hint if field in RATES else f"{hint}{_there(field, held)}; empty: {default:,}"
@@ -127,8 +127,8 @@ class BoundsForm(OrganisationsForm):
 
     revision = revision_field()
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         for field in FIELDS:
             for name, made in _fields_of(field):
                 self.fields[name] = made

@@ -29,18 +29,18 @@ from tenants.services.organisations import organisation_create
 @page()
 def organisations(request: HttpRequest) -> HttpResponse:
     """List organisations; count only those on the page, unless sorted by a count."""
-    actor, query = operator_of(request), asked(request.GET.dict(), orders=ORDERS)
-    matches = organisations_found(actor, query.find)
-    owned = by_organisation() if query.order.removeprefix("-") in BY_NUMBERS else None
-    pages = pager(query, ordered(matches, query.order, {} if owned is None else owned.counts))
+    actor, list_request = operator_of(request), asked(request.GET.dict(), orders=ORDERS)
+    matches = organisations_found(actor, list_request.find)
+    owned = by_organisation() if list_request.order.removeprefix("-") in BY_NUMBERS else None
+    pages = pager(list_request, ordered(matches, list_request.order, {} if owned is None else owned.counts))
     owned = owned or by_organisation([row.pk for row in pages])
     namespace_counts = namespaces_counted([row.pk for row in pages])
     context: dict[str, Any] = {
-        "headline": headline(len(matches), sum(row.state == "suspended" for row in matches), query),
+        "headline": headline(len(matches), sum(row.state == "suspended" for row in matches), list_request),
         "advice": measured(owned.window_seconds, owned.covered_seconds),
         "as_of": owned.as_of,
-        "of": query,
-        "heads": heads(query),
+        "of": list_request,
+        "heads": heads(list_request),
         "rows": [_row(row, namespace_counts.get(row.pk, 0), owned.of(row.pk)) for row in pages],
         "pager": pages,
     }

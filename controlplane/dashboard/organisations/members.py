@@ -102,15 +102,15 @@ def _page(
     end_form: ConfirmForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    query = asked(request.GET.dict())
-    rows = members_found(organisation, query.find)
-    pages = pager(query, rows)
+    list_request = asked(request.GET.dict())
+    rows = members_found(organisation, list_request.find)
+    pages = pager(list_request, rows)
     reader = actor.id if actor.kind is ActorKind.MEMBER else ""
     if chosen is None and "member" in request.GET:
         chosen = _chosen(organisation, request.GET["member"])
     context: dict[str, Any] = {
-        "headline": headline(pages.total, rows.filter(joined_at=None).count(), query.find),
-        "of": query,
+        "headline": headline(pages.total, rows.filter(joined_at=None).count(), list_request.find),
+        "of": list_request,
         "pager": pages,
         "rows": [(member, may_words(member), is_reader(member, reader)) for member in pages],
         "form": form or InviteForm(),
@@ -128,8 +128,8 @@ def _page(
     return shown(request, "members", actor, organisation, context, status=status)
 
 
-def _confirming(member: Member, sent: Any = None) -> ConfirmForm:
-    return ConfirmForm(sent, name=member.email, what="their address", prefix="end")
+def _confirming(member: Member, submitted: Any = None) -> ConfirmForm:
+    return ConfirmForm(submitted, name=member.email, what="their address", prefix="end")
 
 
 def _chosen(organisation: Organisation, text: str) -> Member:

@@ -15,13 +15,13 @@ from tenants.listing import records_found
 @page()
 def organisation_audit(request: HttpRequest, org: str) -> HttpResponse:
     actor = actor_within(request, org)
-    organisation, query = organisation_for(actor, org, MANAGE_READ), asked(request.GET.dict())
-    records = records_found(actor, organisation, query.find)
-    pages = pager(query, records)
-    about = f"about “{query.find}”" if query.find else f"in {organisation.name}"
+    organisation, list_request = organisation_for(actor, org, MANAGE_READ), asked(request.GET.dict())
+    records = records_found(actor, organisation, list_request.find)
+    pages = pager(list_request, records)
+    about = f"about “{list_request.find}”" if list_request.find else f"in {organisation.name}"
     context = {
         "headline": f"{counted(pages.total, 'thing')} {'was' if pages.total == 1 else 'were'} done {about}",
-        "of": query,
+        "of": list_request,
         "pager": pages,
         "rows": [trail_row(record_seen(record, actor)) for record in pages],
     }

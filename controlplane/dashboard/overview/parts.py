@@ -129,10 +129,10 @@ def _worker_age(now: float) -> float | None:
 def _beat_age(now: float) -> float | None:
     try:
         with _redis() as client:
-            sent = client.get(BEAT_ALIVE_KEY)
+            last_beat = client.get(BEAT_ALIVE_KEY)
     except redis.RedisError:
         return None
-    return None if sent is None else max(0.0, now - int(sent))
+    return None if last_beat is None else max(0.0, now - int(last_beat))
 
 
 def _redis() -> redis.Redis:

@@ -74,7 +74,7 @@ class At:
     def frame(self, request: HttpRequest) -> dict[str, Any]:
         """Return the context that every page of a level needs."""
         organisation, namespace = self.place.organisation, self.place.namespace
-        around: dict[str, Any] = {
+        context: dict[str, Any] = {
             "kind": self.kind,
             "whose": self.whose,
             "organisation": organisation,
@@ -84,14 +84,14 @@ class At:
             "revisions_address": self.address("revisions"),
         }
         if organisation is not None:
-            around["sections"] = navigation.sections(self.actor, organisation.slug, request.path)
+            context["sections"] = navigation.sections(self.actor, organisation.slug, request.path)
         if organisation is not None and namespace is not None:
-            around["namespace_sections"] = navigation.namespace_sections(
+            context["namespace_sections"] = navigation.namespace_sections(
                 self.actor, organisation.slug, namespace.slug, request.path
             )
-            around["what_if_address"] = reverse("policy-what-if", args=self.arguments)
-            around["what_if_now_address"] = reverse("policy-what-if-now", args=self.arguments)
-        return around
+            context["what_if_address"] = reverse("policy-what-if", args=self.arguments)
+            context["what_if_now_address"] = reverse("policy-what-if-now", args=self.arguments)
+        return context
 
 
 def at(request: HttpRequest, org: str = "", ns: str = "", *, writes: bool = False) -> At:

@@ -22,9 +22,11 @@ def fleet_words(agents: Iterable[Seen]) -> str:
     for agent in agents:
         if agent["kind"] == "engine" and agent["models"]:
             by_group.setdefault(agent["group"], []).append(unenforced(agent))
-    nowhere = {name for fields in by_group.values() for name in set.intersection(*fields)}
-    somewhere = {name for fields in by_group.values() for name in set.union(*fields)} - nowhere
-    return "; ".join(filter(None, (_fields_words(nowhere, ""), _fields_words(somewhere, " on every agent"))))
+    never_enforced = {name for fields in by_group.values() for name in set.intersection(*fields)}
+    partly_enforced = {name for fields in by_group.values() for name in set.union(*fields)} - never_enforced
+    return "; ".join(
+        filter(None, (_fields_words(never_enforced, ""), _fields_words(partly_enforced, " on every agent")))
+    )
 
 
 def unenforced(agent: Seen) -> set[str]:
@@ -69,10 +71,10 @@ def _graded(grade: Mapping[str, str]) -> str:
 
 def policy_words(results: Iterable[Mapping[str, Together]], actor: Actor) -> str:
     """Return the unenforced fields of a level's policy and its models, to follow the count of agents in sync."""
-    short = [(name, result) for fields in results for name, result in fields.items() if result.refusing]
-    nowhere = [(name, result) for name, result in short if result.grade == "refused"]
-    somewhere = [(name, result) for name, result in short if result.grade != "refused"]
-    parts = (_shortfall(nowhere, "", actor), _shortfall(somewhere, " on every agent", actor))
+    shortfalls = [(name, combined) for fields in results for name, combined in fields.items() if combined.refusing]
+    never_enforced = [(name, combined) for name, combined in shortfalls if combined.grade == "refused"]
+    partly_enforced = [(name, combined) for name, combined in shortfalls if combined.grade != "refused"]
+    parts = (_shortfall(never_enforced, "", actor), _shortfall(partly_enforced, " on every agent", actor))
     return "; ".join(filter(None, parts))
 
 

@@ -124,8 +124,8 @@ def typed_of(field: PolicyField, key: str, value: Any, *, unit_of: Any = INHERIT
         case "seconds":
             return _typed_seconds(key, value, unit_of)
         case "formats":
-            own = [] if value is INHERITED else list(value)
-            return {f"{key}-own": ["" if value is INHERITED else OWN], key: own}
+            ticked = [] if value is INHERITED else list(value)
+            return {f"{key}-own": ["" if value is INHERITED else OWN], key: ticked}
         case "switch" | "choice" | "format":
             return {key: ["" if value is INHERITED else _chosen(value)]}
     if value is INHERITED:
@@ -202,8 +202,8 @@ def reason_words(reason: str) -> str:
 
 
 def _path_words(match: re.Match[str]) -> str:
-    of = f" of {match['model']}" if match["model"] else ""
-    return f"“{LABELS[match['field']]}”{of}"
+    model_text = f" of {match['model']}" if match["model"] else ""
+    return f"“{LABELS[match['field']]}”{model_text}"
 
 
 def labelled(message: str) -> str:

@@ -62,13 +62,13 @@ class DurationField(ValueField):
 
     @staticmethod
     def read(typed: str) -> float | None:
-        rest, seconds = typed.lower(), 0
-        while rest:
-            term = _TERM.match(rest)
+        remaining, seconds = typed.lower(), 0
+        while remaining:
+            term = _TERM.match(remaining)
             if term is None or term[2] not in NAMES:
                 return None
             seconds += int(term[1]) * NAMES[term[2]]
-            rest = rest[term.end() :]
+            remaining = remaining[term.end() :]
         return seconds
 
     @staticmethod

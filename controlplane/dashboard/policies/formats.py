@@ -44,8 +44,8 @@ def formats(
         (quality_result.model, quality_result.revision, quality_result.backend, quality_result.kv_dtype): quality_result
         for quality_result in results
     }
-    named = _named if names_agents else _numbered
-    return {name: _format(name, pools, distinct_served, results_by_key, named) for name in OFFERED}
+    describe_agents = _named if names_agents else _numbered
+    return {name: _format(name, pools, distinct_served, results_by_key, describe_agents) for name in OFFERED}
 
 
 def _format(
@@ -53,18 +53,19 @@ def _format(
     pools: Sequence[AgentPool],
     served: Sequence[Served],
     results: Results,
-    named: Callable[[Sequence[str]], str],
+    describe_agents: Callable[[Sequence[str]], str],
 ) -> Format:
-    able = [served_model for served_model in served if name in served_model.formats]
+    capable = [served_model for served_model in served if name in served_model.formats]
     lacking = sorted({served_model.agent for served_model in served if name not in served_model.formats})
     caveats = [
-        f"{named(agents)} {_computes(len(agents))} it as {substitute}" for substitute, agents in _otherwise(name, able)
+        f"{describe_agents(agents)} {_computes(len(agents))} it as {substitute}"
+        for substitute, agents in _otherwise(name, capable)
     ]
-    if served and not able:
+    if served and not capable:
         caveats = ["no agent here can do it"]
     elif lacking:
-        caveats.append(f"{named(lacking)} cannot do it: requests for it go to the others")
-    format_keys = list(dict.fromkeys((served_model.key, served_model.computed(name)) for served_model in able))
+        caveats.append(f"{describe_agents(lacking)} cannot do it: requests for it go to the others")
+    format_keys = list(dict.fromkeys((served_model.key, served_model.computed(name)) for served_model in capable))
     qualities = tuple(
         _quality(name, key, computed, results, is_only=len(format_keys) == 1)
         for key, computed in format_keys[:MOST_QUALITIES]
@@ -72,11 +73,14 @@ def _format(
     return Format(name, KV_FORMATS[name].hint, cost(name, pools), qualities, "; ".join(caveats))
 
 
-def _otherwise(name: str, able: Sequence[Served]) -> list[tuple[str, list[str]]]:
+def _otherwise(name: str, capable: Sequence[Served]) -> list[tuple[str, list[str]]]:
     """Return the formats that agents compute in place of `name`, each with those agents."""
-    substitutes = sorted({served_model.computed(name) for served_model in able} - {name})
+    substitutes = sorted({served_model.computed(name) for served_model in capable} - {name})
     return [
-        (substitute, sorted({served_model.agent for served_model in able if served_model.computed(name) == substitute}))
+        (
+            substitute,
+            sorted({served_model.agent for served_model in capable if served_model.computed(name) == substitute}),
+        )
         for substitute in substitutes
     ]
 
@@ -112,8 +116,8 @@ def token_bytes(name: str, pool: AgentPool) -> float | None:
 
 
 def _ratio(name: str, pool: AgentPool) -> float | None:
-    own, whole = token_bytes(name, pool), token_bytes(BASELINE, pool)
-    return round(own / whole, 3) if own and whole else None
+    token_size, baseline_size = token_bytes(name, pool), token_bytes(BASELINE, pool)
+    return round(token_size / baseline_size, 3) if token_size and baseline_size else None
 
 
 def ratio_words(ratio: float) -> str:
@@ -131,16 +135,19 @@ def bytes_exact(size: float) -> str:
 
 def _quality(name: str, key: tuple[str, str, str], computed: str, results: Results, *, is_only: bool) -> Quality:
     model, revision, backend = key
-    of = "" if is_only else f"{model} at {revision[:12]} on {backend}"
-    result = results.get((*key, name)) or results.get((*key, computed))
+    measured_on = "" if is_only else f"{model} at {revision[:12]} on {backend}"
+    quality_result = results.get((*key, name)) or results.get((*key, computed))
     if name == BASELINE:
-        return Quality(of, "the baseline", "may always be served", "ok")
-    if result is None:
-        return Quality(of, f"not measured on {model}, {backend}", "may not be served", "warn")
-    is_open = result.verdict in LET_THROUGH
-    verdict = result.verdict if is_open else f"{result.verdict}: may not be served"
+        return Quality(measured_on, "the baseline", "may always be served", "ok")
+    if quality_result is None:
+        return Quality(measured_on, f"not measured on {model}, {backend}", "may not be served", "warn")
+    is_open = quality_result.verdict in LET_THROUGH
+    verdict = quality_result.verdict if is_open else f"{quality_result.verdict}: may not be served"
     return Quality(
-        of, delta_words(result.figures), verdict, "ok" if is_open else "bad" if result.verdict == "failed" else "warn"
+        measured_on,
+        delta_words(quality_result.figures),
+        verdict,
+        "ok" if is_open else "bad" if quality_result.verdict == "failed" else "warn",
     )
 
 
@@ -159,12 +166,12 @@ def _small(value: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def compared(known: Mapping[str, Format]) -> str:
+def compared(formats_by_name: Mapping[str, Format]) -> str:
     """Return both meanings of fp8 in one sentence; empty unless both have a result."""
     deltas = [
-        f"{name} ({known[name].what}): {quality.delta}"
+        f"{name} ({formats_by_name[name].what}): {quality.delta}"
         for name in COMPARED
-        for quality in known[name].qualities[:1]
+        for quality in formats_by_name[name].qualities[:1]
         if quality.delta
     ]
     return "; ".join(deltas) if len(deltas) == len(COMPARED) else ""

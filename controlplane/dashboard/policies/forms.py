@@ -245,12 +245,12 @@ def _model_value(level: Values, model: str, name: str) -> Any:
     return level.get(MODELS, {}).get(model, {}).get(name, INHERITED)
 
 
-def _take(typed: dict[str, list[str]], source: Typed, key: str, to: str) -> None:
+def _take(typed: dict[str, list[str]], source: Typed, key: str, target_key: str) -> None:
     for suffix in ("", "-unit", "-own"):
         if f"{key}{suffix}" in source:
-            typed[f"{to}{suffix}"] = list(source[f"{key}{suffix}"])
+            typed[f"{target_key}{suffix}"] = list(source[f"{key}{suffix}"])
         elif suffix == "" and f"{key}-own" in source:
-            typed[to] = []  # a form without any tick sends nothing
+            typed[target_key] = []  # a form without any tick sends nothing
 
 
 def _take_of_model(typed: dict[str, list[str]], source: Typed, section: ModelPlace, name: str) -> None:

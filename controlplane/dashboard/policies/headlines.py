@@ -33,8 +33,8 @@ def standing(kind: str, revision: int) -> str:
 def models_words(number: int) -> str:
     if not number:
         return "No model has values of its own"
-    own = "has values of its own" if number == 1 else "have values of their own"
-    return f"{counted(number, 'model')} {own}"
+    own_text = "has values of its own" if number == 1 else "have values of their own"
+    return f"{counted(number, 'model')} {own_text}"
 
 
 def own_words(values: Values, kind: str) -> str:

@@ -96,8 +96,8 @@ def blocked_words(problems: int) -> str:
     return f"Cannot be published: correct the {'problem' if problems == 1 else f'{problems} problems'} first."
 
 
-def _unchanged(own: Sequence[DiffLine], changes: Sequence[Change]) -> str:
-    if not own:
+def _unchanged(own_changes: Sequence[DiffLine], changes: Sequence[Change]) -> str:
+    if not own_changes:
         return "What stands here is what is published."
     if changes:
         return ""
@@ -147,16 +147,16 @@ def who_words(preview: Preview) -> str:
     """Return "Something else comes into force in 2 namespaces: acme/default, acme/chat; on 2 engines: …"."""
     if not preview.namespaces:
         return "In no namespace is anything else in force: each says otherwise itself."
-    named = ", ".join(preview.namespaces_named[:MOST_NAMED])
-    more = preview.namespaces - min(MOST_NAMED, len(preview.namespaces_named))
-    where = f"{counted(preview.namespaces, 'namespace')}: {named}{f' and {more} more' if more else ''}"
+    names = ", ".join(preview.namespaces_named[:MOST_NAMED])
+    hidden_names = preview.namespaces - min(MOST_NAMED, len(preview.namespaces_named))
+    where = f"{counted(preview.namespaces, 'namespace')}: {names}{f' and {hidden_names} more' if hidden_names else ''}"
     if not preview.is_served:
         return f"Something else comes into force in {where}. No agent serves it yet."
     if not preview.agents:
         return f"Something else comes into force in {where}."
     agents = ", ".join(preview.agents[:MOST_NAMED])
-    rest = len(preview.agents) - MOST_NAMED
-    served = f"{counted(len(preview.agents), 'engine')}: {agents}{f' and {rest} more' if rest > 0 else ''}"
+    hidden = len(preview.agents) - MOST_NAMED
+    served = f"{counted(len(preview.agents), 'engine')}: {agents}{f' and {hidden} more' if hidden > 0 else ''}"
     return f"Something else comes into force in {where}; on {served}."
 
 

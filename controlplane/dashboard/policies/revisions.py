@@ -36,16 +36,26 @@ def revisions(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse
     level = levels_of(scope.place)[-1]
     if request.method != "POST":
         return _shown(request, scope, _number(request.GET.get("to")))
-    to, expected = _number(request.POST.get("to")), _number(request.POST.get("revision"))
-    if to is None or expected is None:
-        return _shown(request, scope, to, told=["Which revision is meant was not sent: choose one below."], status=422)
-    if expected != level.revision:
-        return _shown(request, scope, to, told=[_stale(scope, level.revision)], status=422)
-    if _says(scope, to) == level.policy:
+    target_revision, expected = _number(request.POST.get("to")), _number(request.POST.get("revision"))
+    if target_revision is None or expected is None:
         return _shown(
-            request, scope, to, told=[f"Nothing is changed: revision {to} says what is published."], status=422
+            request,
+            scope,
+            target_revision,
+            told=["Which revision is meant was not sent: choose one below."],
+            status=422,
         )
-    return _rolled_back(request, scope, to, expected)
+    if expected != level.revision:
+        return _shown(request, scope, target_revision, told=[_stale(scope, level.revision)], status=422)
+    if _says(scope, target_revision) == level.policy:
+        return _shown(
+            request,
+            scope,
+            target_revision,
+            told=[f"Nothing is changed: revision {target_revision} says what is published."],
+            status=422,
+        )
+    return _rolled_back(request, scope, target_revision, expected)
 
 
 def _says(scope: At, number: int) -> Values | None:
@@ -56,21 +66,21 @@ def _says(scope: At, number: int) -> Values | None:
         return None
 
 
-def _rolled_back(request: HttpRequest, scope: At, to: int, expected: int) -> HttpResponse:
+def _rolled_back(request: HttpRequest, scope: At, target_revision: int, expected: int) -> HttpResponse:
     try:
         outcome = services.policy_rollback(
             actor=scope.actor,
             place=scope.place,
-            to_revision=to,
+            to_revision=target_revision,
             expected=frozenset({expected}),
             note=request.POST.get("note", ""),
         )
     except (OutOfBounds, InvalidFields, Conflict) as error:
-        return _shown(request, scope, to, told=_told(error.problems), status=422)
+        return _shown(request, scope, target_revision, told=_told(error.problems), status=422)
     except StaleRevision as error:
-        return _shown(request, scope, to, told=[_stale(scope, error.actual)], status=422)
+        return _shown(request, scope, target_revision, told=[_stale(scope, error.actual)], status=422)
     number = outcome.published.level.revision
-    words = f"{scope.whose}: revision {number} says what revision {to} said. No agent serves it yet."
+    words = f"{scope.whose}: revision {number} says what revision {target_revision} said. No agent serves it yet."
     return after_publishing(request, outcome, scope.address("policy"), words)
 
 
@@ -91,7 +101,7 @@ def _told(problems: Sequence[FieldProblem]) -> list[str]:
 
 
 def _shown(
-    request: HttpRequest, scope: At, to: int | None, *, told: Sequence[str] = (), status: int = 200
+    request: HttpRequest, scope: At, target_revision: int | None, *, told: Sequence[str] = (), status: int = 200
 ) -> HttpResponse:
     *above, level = levels_of(scope.place)
     before = _number(request.GET.get("before"))
@@ -109,8 +119,8 @@ def _shown(
         "may_edit": scope.may_edit,
         "why_not": scope.why_not,
         "back": None
-        if to is None or not scope.may_edit
-        else _way_back(request, scope, [parent.policy for parent in above], level, to),
+        if target_revision is None or not scope.may_edit
+        else _way_back(request, scope, [parent.policy for parent in above], level, target_revision),
         "told": told,
     }
     return render(request, "dashboard/policies/revisions.html", context, status=status)
@@ -154,19 +164,21 @@ def _effect_words(effect: Effect | None) -> tuple[str, str]:
 
 
 def _way_back(
-    request: HttpRequest, scope: At, above: list[Values], level: PolicyLevel, to: int
+    request: HttpRequest, scope: At, above: list[Values], level: PolicyLevel, target_revision: int
 ) -> dict[str, Any] | None:
     """Return a rollback's preview, or None if there is no such revision."""
     try:
-        policy = revision_policy(scope.place, to)
+        policy = revision_policy(scope.place, target_revision)
     except InvalidFields:
         return None
     if policy.said() == level.policy:
-        return {"title": f"Revision {to} says what is published now: there is nothing to go back to"}
+        return {"title": f"Revision {target_revision} says what is published now: there is nothing to go back to"}
     preview, problems = previewed(scope, (*above, level.policy), policy, pools_of(scope.place))
-    target_words = "what was inherited before the first" if to == 0 else f"what revision {to} said"
+    target_words = (
+        "what was inherited before the first" if target_revision == 0 else f"what revision {target_revision} said"
+    )
     return {
-        "to": to,
+        "to": target_revision,
         "title": f"Going back publishes {target_words}, as revision {level.revision + 1}",
         "button": button_words(level.revision + 1, ALL_AT_ONCE, candidates_of(scope.place)),
         "seen": preview,

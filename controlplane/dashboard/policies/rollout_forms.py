@@ -98,15 +98,15 @@ class RolloutForm(forms.Form):
         return [self[name] for name, field in self.fields.items() if hasattr(field, "unit")]
 
     def clean(self) -> dict[str, Any]:
-        data = self.cleaned_data
-        steps, bake = _steps(data["steps"]), _bake(data["bake"], data["bake_unit"])
+        cleaned = self.cleaned_data
+        steps, bake = _steps(cleaned["steps"]), _bake(cleaned["bake"], cleaned["bake_unit"])
         if not self.errors:
-            guards = Guards(**{name: data[name] for name in Guards.model_fields})
+            guards = Guards(**{name: cleaned[name] for name in Guards.model_fields})
             try:
                 self.spec = RolloutSpec(strategy="canary", steps=steps, bake_seconds=bake, guards=guards)
             except ValidationError as error:
                 raise forms.ValidationError(_told(error)) from None
-        return data
+        return cleaned
 
 
 def rollout_form(typed: Typed) -> RolloutForm:

@@ -240,8 +240,8 @@ def _units(field: PolicyField, key: str, typed: Typed) -> tuple[Option, ...]:
     if field.kind != "seconds":
         return ()
     chosen = first(typed, f"{key}-unit", "min")
-    named = {**WORDS, **({NO_CAP: "no cap"} if field.is_nullable else {})}
-    return tuple(Option(value, label, value == chosen) for value, label in named.items())
+    unit_labels = {**WORDS, **({NO_CAP: "no cap"} if field.is_nullable else {})}
+    return tuple(Option(value, label, value == chosen) for value, label in unit_labels.items())
 
 
 def _options(

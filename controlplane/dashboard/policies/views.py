@@ -176,8 +176,8 @@ def _meanwhile(scope: At, since: int, level: PolicyLevel) -> str:
     count, last = level.revision - since, level.revision
     if count == 1:
         return was_published(level, last, scope.actor)
-    by = published_by(level, last, scope.actor)
-    return f"{count} revisions were published meanwhile. Revision {last} was published last {by}"
+    author_text = published_by(level, last, scope.actor)
+    return f"{count} revisions were published meanwhile. Revision {last} was published last {author_text}"
 
 
 def _renewed(scope: At, draft: Draft, levels: list[PolicyLevel]) -> Draft:

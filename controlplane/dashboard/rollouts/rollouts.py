@@ -41,15 +41,15 @@ DONE: Final = {
 
 @page()
 def rollouts(request: HttpRequest) -> HttpResponse:
-    query, now = asked(request.GET.dict()), timezone.now()
+    list_request, now = asked(request.GET.dict()), timezone.now()
     rows = selectors.rollouts_visible(operator_of(request))
-    matches = rows.filter(place__icontains=query.find) if query.find else rows
-    pages = pager(query, _listed(matches), matches.count())
+    matches = rows.filter(place__icontains=list_request.find) if list_request.find else rows
+    pages = pager(list_request, _listed(matches), matches.count())
     under_way = dict(selectors.rollouts_open().values_list("state").annotate(Count("pk")))
     context = {
         "headline": list_headline(under_way.get("running", 0), under_way.get("paused", 0)),
-        "advice": list_advice(pages.total, query.find),
-        "of": query,
+        "advice": list_advice(pages.total, list_request.find),
+        "of": list_request,
         "pager": pages,
         "rows": rollout_rows(pages, now=now),
         "observed_at": now,
@@ -116,9 +116,9 @@ def rollout_deed(request: HttpRequest, rollout: UUID, deed: str) -> HttpResponse
     return _shown(request, actor, selectors.rollout_for(actor, rollout), status=422, **tried)
 
 
-def _refused(rollout: Rollout, actor: Actor, action: str, seen: str, typed: str) -> str:
+def _refused(rollout: Rollout, actor: Actor, action: str, shown_state: str, typed: str) -> str:
     """Return why to refuse the action before any service is called; empty if allowed."""
-    if seen != seen_as({"state": rollout.state, "step": rollout.step}):
+    if shown_state != seen_as({"state": rollout.state, "step": rollout.step}):
         return "It has gone on since this page was shown. Look where it is now; nothing was done."
     return not_confirmed(typed, rollout.place) if action == "abort" else ""
 

@@ -34,8 +34,8 @@ _MODEL = re.compile(MODEL_PATTERN.removesuffix("$"), re.ASCII)
 class AmountField(forms.CharField):
     """A decimal, parsed from the text because a float would round it."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(max_length=60, widget=forms.TextInput(attrs={"inputmode": "decimal", **PLAIN}), **more)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=60, widget=forms.TextInput(attrs={"inputmode": "decimal", **PLAIN}), **kwargs)
 
     def clean(self, value: Any) -> Any:
         typed = str(super().clean(value) or "")

@@ -19,16 +19,16 @@ from tenants.models.organisations import DEFAULT
 EVERY: Final = "every model without its own"
 
 
-def policy_facts(values: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return each field's label, its value for the whole fleet, and the origin. `own`: what the fleet's policy sets."""
+def policy_facts(values: Mapping[str, Any], policy_values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return each field's label, its value for the fleet and the origin. `policy_values`: set by the fleet's policy."""
     return [
-        (label, value_words(name, values[name]), "fleet policy" if name in own else "built in")
+        (label, value_words(name, values[name]), "fleet policy" if name in policy_values else "built in")
         for name, label in LABELS.items()
     ]
 
 
-def policy_headline(revision: int, own: Mapping[str, Any]) -> str:
-    if not own:
+def policy_headline(revision: int, policy_values: Mapping[str, Any]) -> str:
+    if not policy_values:
         return "The fleet’s policy says nothing of its own: what is built in holds"
     return f"Where nobody says otherwise, revision {revision} of the fleet’s policy holds"
 
