@@ -131,9 +131,9 @@ def _home(request: HttpRequest, user: User, success_text: str) -> HttpResponse:
 def _held_back(request: HttpRequest, page: LinkPage, error: TooManySignIns) -> HttpResponse:
     sign_ins.labels("held_back").inc()
     page.form.add_error(None, str(error))
-    answer = page.shown(request, 429)
-    answer["Retry-After"] = str(error.retry_after_seconds)
-    return answer
+    response = page.shown(request, 429)
+    response["Retry-After"] = str(error.retry_after_seconds)
+    return response
 
 
 def _is_somebody_else(request: HttpRequest, email: str) -> bool:

@@ -79,8 +79,8 @@ def _heard(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
         pulse = pulse_latest()
         return {"heard": "/ws/live/fleet", "needs": "pulse", "seq": pulse.seq if pulse else 0}
     slugs = Organisation.objects.filter(pk__in=[actor.organisation_id for actor in actors]).order_by("slug")
-    first = slugs.values_list("slug", flat=True).first()
-    return {"heard": f"/ws/live/orgs/{first}" if first else "", "needs": "numbers", "seq": 0}
+    first_slug = slugs.values_list("slug", flat=True).first()
+    return {"heard": f"/ws/live/orgs/{first_slug}" if first_slug else "", "needs": "numbers", "seq": 0}
 
 
 @page(methods=FORMS)

@@ -64,12 +64,12 @@ class NumberField(forms.CharField):
         super().__init__(max_length=30, widget=widget, **kwargs)
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "")
-        if not typed:
+        text = str(super().clean(value) or "")
+        if not text:
             return None
-        plain = re.sub(r"[,_\s]|%$", "", typed)
+        plain = re.sub(r"[,_\s]|%$", "", text)
         if not _NUMBER.fullmatch(plain):
-            raise forms.ValidationError(f"{self.label}: “{typed}” is not a number, as 50 or 0.5.")
+            raise forms.ValidationError(f"{self.label}: “{text}” is not a number, as 50 or 0.5.")
         return Decimal(plain)
 
 
@@ -80,12 +80,12 @@ class LastingField(forms.CharField):
         super().__init__(max_length=40, widget=forms.TextInput(attrs={"autocomplete": "off"}), **kwargs)
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "").lower()
-        if not typed:
+        text = str(super().clean(value) or "").lower()
+        if not text:
             return None
-        if not _LASTING.fullmatch(typed):
-            raise forms.ValidationError(f"{self.label}: “{typed}” is no length of time: write it as 5 min or 90 s.")
-        return sum(int(count) * SIZES[unit] for count, unit in _PART.findall(typed))
+        if not _LASTING.fullmatch(text):
+            raise forms.ValidationError(f"{self.label}: “{text}” is no length of time: write it as 5 min or 90 s.")
+        return sum(int(count) * SIZES[unit] for count, unit in _PART.findall(text))
 
 
 class RuleForm(AlertForm):

@@ -57,13 +57,13 @@ def alert_rules(request: HttpRequest) -> HttpResponse:
     form = RuleForm(request.POST, is_operator=user_of(request).is_operator)
     if form.is_valid():
         try:
-            made = _created(actors, form)
+            created = _created(actors, form)
         except (InvalidFields, Conflict) as error:
             form.refuse(error.problems)
         else:
-            if made.secret:
-                return _list(request, actors, shown=Shown(made.rule.name, made.secret), status=201)
-            messages.success(request, f"The rule “{made.rule.name}” holds from the next round on.")
+            if created.secret:
+                return _list(request, actors, shown=Shown(created.rule.name, created.secret), status=201)
+            messages.success(request, f"The rule “{created.rule.name}” holds from the next round on.")
             return redirect("alert-rules")
     return _list(request, actors, form=form, status=REFUSED)
 
@@ -93,13 +93,13 @@ def _update(request: HttpRequest, actor: Actor, rule: AlertRule) -> HttpResponse
     if form.is_valid():
         rotates = bool(form.cleaned_data["new_secret"])
         try:
-            made = services.rule_update(actor=actor, rule=rule, changes=form.values(), rotates_secret=rotates)
+            updated = services.rule_update(actor=actor, rule=rule, changes=form.values(), rotates_secret=rotates)
         except (InvalidFields, Conflict) as error:
             form.refuse(error.problems)
         else:
-            if made.secret:
-                return _rule(request, actor, made.rule, shown=Shown(made.rule.name, made.secret))
-            messages.success(request, f"The rule “{made.rule.name}” is changed: it holds from the next round on.")
+            if updated.secret:
+                return _rule(request, actor, updated.rule, shown=Shown(updated.rule.name, updated.secret))
+            messages.success(request, f"The rule “{updated.rule.name}” is changed: it holds from the next round on.")
             return redirect("alert-rules")
     return _rule(request, actor, rule, form=form, status=REFUSED)
 

@@ -42,13 +42,13 @@ def audit(request: HttpRequest) -> HttpResponse:
     permit(actor, OPERATE_ADMIN_READ)
     if request.method != "POST":
         return _page(request, actor)
-    typed = request.POST.get("head", "").strip()
-    if typed and not HEAD.fullmatch(typed):
-        problem = f"Head: “{typed[:90]}” is no head of a trail: a number, a colon and 64 digits from 0 to f."
-        return _page(request, actor, head=typed, head_problem=problem, status=REFUSED)
+    typed_head = request.POST.get("head", "").strip()
+    if typed_head and not HEAD.fullmatch(typed_head):
+        problem = f"Head: “{typed_head[:90]}” is no head of a trail: a number, a colon and 64 digits from 0 to f."
+        return _page(request, actor, head=typed_head, head_problem=problem, status=REFUSED)
     began = time.perf_counter()
-    verdict = audit_verify(remembered_head=typed or None)
-    return _page(request, actor, head=typed, verdict=verdict, seconds=time.perf_counter() - began)
+    verdict = audit_verify(remembered_head=typed_head or None)
+    return _page(request, actor, head=typed_head, verdict=verdict, seconds=time.perf_counter() - began)
 
 
 @page()

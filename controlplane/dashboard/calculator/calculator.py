@@ -74,8 +74,8 @@ def _link(form: CalculatorForm) -> str:
     """Return the values that differ from the defaults, as a query string."""
     pairs = list[tuple[str, str]]()
     for name in form.base_fields:
-        submitted, usual = form.data.get(name), _usual(form, name)
-        if submitted == usual:
+        submitted, default = form.data.get(name), _usual(form, name)
+        if submitted == default:
             continue
         pairs += [(name, choice) for choice in submitted] if isinstance(submitted, list) else [(name, str(submitted))]
     return urlencode(pairs)

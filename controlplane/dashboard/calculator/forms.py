@@ -85,13 +85,13 @@ class NumberField(forms.CharField):
         self.is_whole = is_whole
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "")
-        if not typed:
+        text = str(super().clean(value) or "")
+        if not text:
             return None
-        plain = re.sub(r"[,_\s]", "", typed)
+        plain = re.sub(r"[,_\s]", "", text)
         if not (_WHOLE if self.is_whole else _DECIMAL).fullmatch(plain):
             expected = "a whole number, as 8192" if self.is_whole else "a number, as 80 or 0.5"
-            raise forms.ValidationError(f"{self.label}: “{typed}” is not {expected}.")
+            raise forms.ValidationError(f"{self.label}: “{text}” is not {expected}.")
         return int(plain) if self.is_whole else Decimal(plain)
 
 
@@ -99,12 +99,12 @@ class ParametersField(forms.CharField):
     """A number of parameters: 8.03B, 70b or 8030000000."""
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "")
-        if not typed:
+        text = str(super().clean(value) or "")
+        if not text:
             return None
-        match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.sub(r"[,_]", "", typed).lower())
+        match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.sub(r"[,_]", "", text).lower())
         if not match:
-            raise forms.ValidationError(f"{self.label}: “{typed}” is not a number, as 8.03B or 8030000000.")
+            raise forms.ValidationError(f"{self.label}: “{text}” is not a number, as 8.03B or 8030000000.")
         return int(Decimal(match[1]) * _SIZES[match[2]])
 
 

@@ -36,11 +36,13 @@ class Counted:
 def counted_rows(name: str, question: Question, answer: Answer, measured: Sequence[QualityResult]) -> Counted:
     """Return the page's content. `measured`: results of the quality suite on the model."""
     usual = _usual(answer.rows)
-    most = max((row.bytes_per_token for row in answer.rows), default=0)
+    largest_bytes = max((row.bytes_per_token for row in answer.rows), default=0)
     return Counted(
         headline=_headline(name, answer, usual),
         stats=_stats(question.shape, answer, usual),
-        rows=[(row, 100 * row.bytes_per_token / (most or 1), _qualities(row, measured)) for row in answer.rows],
+        rows=[
+            (row, 100 * row.bytes_per_token / (largest_bytes or 1), _qualities(row, measured)) for row in answer.rows
+        ],
         notes=_notes(answer),
         bytes_title=_bytes_title(name, answer, usual),
         fit_title="" if answer.machine is None else _fit_title(answer),

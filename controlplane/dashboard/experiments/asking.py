@@ -127,20 +127,20 @@ class Gateway:
 
 
 def _read(response: http.client.HTTPResponse, began: float, most_seconds: float) -> Answer:
-    first, usage, size = None, dict[str, Any](), 0
+    first_token_at, usage, size = None, dict[str, Any](), 0
     while line := response.readline(MOST_BYTES):
         size += len(line)
         if time.monotonic() - began > most_seconds or size > MOST_BYTES:
             raise NotAnswered(f"The answer was not there within {most_seconds:.0f} s.")
         event = _event(line)
-        if first is None and _has_text(event):
-            first = time.monotonic()
+        if first_token_at is None and _has_text(event):
+            first_token_at = time.monotonic()
         usage = event.get("usage") or usage
     ended = time.monotonic()
     cache_headers = tuple(
         (name.lower(), value) for name, value in response.getheaders() if name.lower().startswith(PREFIX)
     )
-    return _answer(cache_headers, usage, ((first or ended) - began) * 1000, (ended - began) * 1000)
+    return _answer(cache_headers, usage, ((first_token_at or ended) - began) * 1000, (ended - began) * 1000)
 
 
 def _answer(headers: tuple[tuple[str, str], ...], usage: Mapping[str, Any], first_ms: float, all_ms: float) -> Answer:

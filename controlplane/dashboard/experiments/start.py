@@ -135,7 +135,7 @@ def _frame(
         title="",
         path=f"/ws/live/orgs/{organisation.slug}",
     )
-    first = namespaces[0] if namespaces else None
+    first_namespace = namespaces[0] if namespaces else None
     gateway = gateway_address() or ""
     return {
         "organisation": organisation,
@@ -148,25 +148,27 @@ def _frame(
         "snippets": snippets(
             gateway=gateway,
             prefix=_prefix(organisation) if _may(actor, MANAGE_READ) else "",
-            model=_model(first),
-            namespace=first.slug if first else "default",
+            model=_model(first_namespace),
+            namespace=first_namespace.slug if first_namespace else "default",
         ),
-        "rules": rules(_own(actor, organisation, first, namespaces)),
+        "rules": rules(_own(actor, organisation, first_namespace, namespaces)),
     }
 
 
-def _own(actor: Actor, organisation: Organisation, first: Namespace | None, namespaces: list[Namespace]) -> Own:
+def _own(
+    actor: Actor, organisation: Organisation, first_namespace: Namespace | None, namespaces: list[Namespace]
+) -> Own:
     counts = totals_counts(Scope(organisation.pk, None, None, actor.namespace_ids), window_of("24h", database_now()))
-    scope = FLEET if first is None else Place(organisation, first)
+    scope = FLEET if first_namespace is None else Place(organisation, first_namespace)
     in_force = effective(tuple(level.policy for level in levels_of(scope)))
-    looked_at = [namespace.pk for namespace in namespaces[:20]]
+    sampled_ids = [namespace.pk for namespace in namespaces[:20]]
     slugs = {namespace.pk: namespace.slug for namespace in namespaces}
-    findings = [diagnosis(slugs[pk], report) for pk, report in diagnostics_of(looked_at).items()]
+    findings = [diagnosis(slugs[pk], report) for pk, report in diagnostics_of(sampled_ids).items()]
     return Own(
         prompt_tokens=counts["prompt_tokens"],
         missed={reason: counts[column] for reason, column in MISSED_COLUMN.items()},
         lifetime=lifetime(in_force),
-        namespace=first.slug if first else "every namespace",
+        namespace=first_namespace.slug if first_namespace else "every namespace",
         finding=summary(findings),
     )
 

@@ -43,9 +43,9 @@ def charts(steps: Sequence[Step], pool: PoolMinutes, window: Window, *, now: dat
 
 def _starts(window: Window, now: datetime) -> list[datetime]:
     size = window.step.total_seconds()
-    first = (now - window.lasts).timestamp() // size * size
-    count = int((now.timestamp() - first) // size) + 1
-    return [datetime.fromtimestamp(first + size * number, now.tzinfo) for number in range(count)]
+    first_start = (now - window.lasts).timestamp() // size * size
+    count = int((now.timestamp() - first_start) // size) + 1
+    return [datetime.fromtimestamp(first_start + size * number, now.tzinfo) for number in range(count)]
 
 
 def _asked(steps: Sequence[Step], starts: Sequence[datetime], window: Window) -> list[Chart]:
@@ -80,13 +80,13 @@ def _asked(steps: Sequence[Step], starts: Sequence[datetime], window: Window) ->
 
 def _pool(pool: PoolMinutes, starts: Sequence[datetime], window: Window) -> Chart:
     """Return the chart of the highest pool use in each step."""
-    size, first = window.step.total_seconds(), starts[0].timestamp()
-    most: list[float | None] = [None] * len(starts)
+    size, first_start = window.step.total_seconds(), starts[0].timestamp()
+    peak_percents: list[float | None] = [None] * len(starts)
     for at, capacity, used in pool:
-        number = int((at.timestamp() - first) // size)
-        if capacity and 0 <= number < len(most):
-            most[number] = max(most[number] or 0.0, 100 * used / capacity)
-    top = max((percent for percent in most if percent is not None), default=0.0)
-    title = f"The pool was at most {top:.0f} % full over {window.words}, by steps of {window.step_words}"
+        number = int((at.timestamp() - first_start) // size)
+        if capacity and 0 <= number < len(peak_percents):
+            peak_percents[number] = max(peak_percents[number] or 0.0, 100 * used / capacity)
+    peak = max((percent for percent in peak_percents if percent is not None), default=0.0)
+    title = f"The pool was at most {peak:.0f} % full over {window.words}, by steps of {window.step_words}"
     xs = tuple(at.timestamp() for at in starts)
-    return Chart("agent-pool", title, "percent", xs, (Series("Pool used, at most", tuple(most)),))
+    return Chart("agent-pool", title, "percent", xs, (Series("Pool used, at most", tuple(peak_percents)),))

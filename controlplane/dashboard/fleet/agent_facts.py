@@ -115,8 +115,8 @@ def receipt_words(receipt: Mapping[str, Any] | None, attempts: int) -> str:
         parts.append(f"{counted(receipt['blocks'], 'block')}, {bytes_text(receipt['bytes'])}")
     if receipt.get("note"):
         parts.append(str(receipt["note"]))
-    result = receipt.get("result") or {}
-    if isinstance(problems := result.get("problems"), list):
+    report = receipt.get("result") or {}
+    if isinstance(problems := report.get("problems"), list):
         listed = ": " + "; ".join(str(problem) for problem in problems[:3]) if problems else ""
         parts.append(f"{counted(len(problems), 'problem')} found{listed}")
     return ", ".join(parts) or "acknowledged"

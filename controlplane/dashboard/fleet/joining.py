@@ -46,15 +46,15 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
     form = token_form(request.POST)
     if form.is_valid():
         try:
-            made = _made(actor, form)
+            created = _made(actor, form)
         except Refusal as error:
             form.refuse(error.problems)
         except IdempotencyKeyReused:
             form.add_error(None, "A token was made with this form already. Send it again to make another one.")
         else:
-            if not isinstance(made, JoinToken):
-                return _page(request, made=made, status=201)
-            form.add_error(None, made_before(f"The join token {made.name} ({made.prefix}…)"))
+            if not isinstance(created, JoinToken):
+                return _page(request, made=created, status=201)
+            form.add_error(None, made_before(f"The join token {created.name} ({created.prefix}…)"))
     return _page(request, form=form, status=REFUSED)
 
 
@@ -75,16 +75,16 @@ def _made(actor: Actor, form: JoinTokenForm) -> tuple[JoinToken, str] | JoinToke
         return (token, secret.secret), KeptAnswer(201, json.dumps({"token": str(token.pk)}))
 
     payload = json.dumps({name: str(value) for name, value in sorted(cleaned.items())})
-    answer = once(
+    outcome = once(
         actor=actor,
         key=f"page {cleaned['once']}",
         fingerprint=sha256(payload.encode()).digest(),
         now=timezone.now(),
         perform=perform,
     )
-    if isinstance(answer, KeptAnswer):
-        return selectors.join_token_for(UUID(json.loads(answer.body)["token"]))
-    return answer
+    if isinstance(outcome, KeptAnswer):
+        return selectors.join_token_for(UUID(json.loads(outcome.body)["token"]))
+    return outcome
 
 
 def _revoke(request: HttpRequest, actor: Actor) -> HttpResponse:

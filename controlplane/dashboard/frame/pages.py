@@ -56,9 +56,9 @@ def part(view: View, *, methods: Sequence[str] = READS) -> View:
     def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not request.user.is_authenticated:
             return part_ended(request, SIGNED_OUT, signs_in=True)
-        answer = translated(request, *args, **kwargs)
-        is_refused = answer.status_code in REFUSED and request.headers.get("HX-Request")
-        return part_ended(request, NOT_ANY_MORE) if is_refused else answer
+        response = translated(request, *args, **kwargs)
+        is_refused = response.status_code in REFUSED and request.headers.get("HX-Request")
+        return part_ended(request, NOT_ANY_MORE) if is_refused else response
 
     return shown
 

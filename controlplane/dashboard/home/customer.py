@@ -189,10 +189,10 @@ def lifetime(effective_policy: Effective) -> Fact:
     values = effective_policy.values
     if not values["prefix_caching"]:
         return Fact("off", _origin(effective_policy, "prefix_caching"), "nothing is kept")
-    length, most = duration(values["ttl_seconds"]), values["max_age_seconds"]
+    length, maximum_age = duration(values["ttl_seconds"]), values["max_age_seconds"]
     if values["ttl_mode"] == "absolute":
         return Fact(f"{length} absolute", _origin(effective_policy, "ttl_seconds", "ttl_mode"), "counted from creation")
-    cap = "without a cap on age" if most is None else f"at most {duration(most)} in all"
+    cap = "without a cap on age" if maximum_age is None else f"at most {duration(maximum_age)} in all"
     return Fact(f"{length} sliding", _origin(effective_policy, "ttl_seconds", "ttl_mode"), f"after last use, {cap}")
 
 

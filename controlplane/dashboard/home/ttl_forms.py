@@ -84,5 +84,5 @@ def ttl_form(slug: str, *, seconds: int, tried: TtlForm | None) -> TtlForm:
 
 
 def within(bound: SecondsRange) -> str:
-    least, most = duration(bound.min or 1), duration(min(bound.max or WEEK_SECONDS, WEEK_SECONDS))
-    return f"{least} to {most}"
+    minimum, maximum = duration(bound.min or 1), duration(min(bound.max or WEEK_SECONDS, WEEK_SECONDS))
+    return f"{minimum} to {maximum}"

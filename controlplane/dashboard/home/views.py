@@ -96,9 +96,9 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             except TooManySignIns as error:
                 sign_ins.labels("held_back").inc()
                 form.add_error(None, str(error))
-                answer = sign_in_page(request, form, 429)
-                answer["Retry-After"] = str(error.retry_after_seconds)
-                return answer
+                response = sign_in_page(request, form, 429)
+                response["Retry-After"] = str(error.retry_after_seconds)
+                return response
             else:
                 sign_ins.labels("signed_in").inc()
                 login(request, user)
@@ -139,11 +139,11 @@ def password(request: HttpRequest) -> HttpResponse:
 @require_POST
 def theme(request: HttpRequest) -> HttpResponse:
     """Remember light, dark or the system's theme, and go back to the page."""
-    answer = HttpResponseRedirect(next_page(request))
-    chosen = request.POST.get("theme", "")
-    if chosen in THEMES:
-        answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_SECONDS, samesite="Lax", secure=request.is_secure())
-    return answer
+    response = HttpResponseRedirect(next_page(request))
+    theme = request.POST.get("theme", "")
+    if theme in THEMES:
+        response.set_cookie(THEME_COOKIE, theme, max_age=YEAR_SECONDS, samesite="Lax", secure=request.is_secure())
+    return response
 
 
 def _analytics(request: HttpRequest, homes: Sequence[Home]) -> dict[str, Any]:

@@ -80,8 +80,8 @@ def evicted_by(pairs: Sequence[Pair], *, slug: str, window: str) -> Pairs:
     """Return the namespaces that evicted blocks of `slug`, itself included."""
     if not pairs:
         return Pairs(f"No agent told that anybody evicted blocks of {slug} in {window}")
-    most = "Its own traffic" if pairs[0].by_id == pairs[0].victim_id else pairs[0].by
-    return _pairs(pairs, f"{most} evicted most of {slug}")
+    top_evictor = "Its own traffic" if pairs[0].by_id == pairs[0].victim_id else pairs[0].by
+    return _pairs(pairs, f"{top_evictor} evicted most of {slug}")
 
 
 def evicts(pairs: Sequence[Pair], *, slug: str, window: str) -> Pairs:
@@ -90,13 +90,15 @@ def evicts(pairs: Sequence[Pair], *, slug: str, window: str) -> Pairs:
     return _pairs(pairs, f"{slug} evicted {pairs[0].victim} most")
 
 
-def _pairs(pairs: Sequence[Pair], begin: str) -> Pairs:
-    total, most = sum(pair.blocks for pair in pairs), pairs[0].blocks
-    return Pairs(f"{begin}: {_blocks(most)}, {share_text(most, total)} of these", pairs[:MOST_SHOWN], total)
+def _pairs(pairs: Sequence[Pair], sentence_start: str) -> Pairs:
+    total, top_blocks = sum(pair.blocks for pair in pairs), pairs[0].blocks
+    return Pairs(
+        f"{sentence_start}: {_blocks(top_blocks)}, {share_text(top_blocks, total)} of these", pairs[:MOST_SHOWN], total
+    )
 
 
 def fleet_title(pairs: Sequence[Pair]) -> str:
     if not pairs:
         return "No namespace evicted another"
-    most = pairs[0]
-    return f"{most.by} evicted {most.victim} most: {_blocks(most.blocks)}"
+    top_pair = pairs[0]
+    return f"{top_pair.by} evicted {top_pair.victim} most: {_blocks(top_pair.blocks)}"

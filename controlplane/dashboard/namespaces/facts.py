@@ -116,10 +116,10 @@ def rate_chart(series: Mapping[str, Any], revised: Sequence[Revised], *, window:
 def _rate_title(points: Sequence[Mapping[str, Any]], step: str, window: str) -> str:
     counted_points = [point for point in points if point["hit_ratio"] is not None]
     rates = [(point["hit_ratio"], rate(point["cached_tokens"], point["prompt_tokens"])) for point in counted_points]
-    (_, least), (_, most) = min(rates), max(rates)
-    if least == most:
-        return f"{most} % in {'the only' if len(rates) == 1 else 'all'} {step} with requests, {window}"
-    return f"Between {least} % and {most} % in each {step} with requests, {window}"
+    (_, lowest), (_, highest) = min(rates), max(rates)
+    if lowest == highest:
+        return f"{highest} % in {'the only' if len(rates) == 1 else 'all'} {step} with requests, {window}"
+    return f"Between {lowest} % and {highest} % in each {step} with requests, {window}"
 
 
 def _mark(revision: Revised) -> Mark:
@@ -138,8 +138,8 @@ def in_force(values: Mapping[str, Any], rollout_note: str = "") -> str:
     """Return the policy in one line. `rollout_note`: on how many engines during a rollout."""
     if not values["prefix_caching"]:
         return f"Prefix caching is off{rollout_note}: nothing is kept and nothing matches."
-    most = values["max_age_seconds"]
-    age = f", at most {duration(most)}" if values["ttl_mode"] == "sliding" and most is not None else ""
+    maximum_age = values["max_age_seconds"]
+    age = f", at most {duration(maximum_age)}" if values["ttl_mode"] == "sliding" and maximum_age is not None else ""
     after = "after last use" if values["ttl_mode"] == "sliding" else "after creation"
     share = f"up to {100 * values['limit_share']:g} % of each pool"
     guarantee = f", {100 * values['reserved_share']:g} % guaranteed" if values["reserved_share"] else ""

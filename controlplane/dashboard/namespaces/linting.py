@@ -20,15 +20,15 @@ from tenants.access import STATS_READ
 def lint(request: HttpRequest, org: str) -> HttpResponse:
     actor, organisation = within(request, org, STATS_READ)
     form = LintForm(request.POST) if request.method == "POST" else LintForm()
-    answer = _linted(form) if form.is_bound and form.is_valid() else None
+    lint_report = _linted(form) if form.is_bound and form.is_valid() else None
     context: dict[str, Any] = {
         **organisation_frame(request, actor, organisation, path=reverse("misses", args=[org])),
         "form": form,
-        "linted": answer,
+        "linted": lint_report,
         "most_tokens": MOST_TOKENS,
-        "headline": title(answer) if answer else "Find what varies in your prompts",
+        "headline": title(lint_report) if lint_report else "Find what varies in your prompts",
     }
-    is_refused = form.is_bound and answer is None
+    is_refused = form.is_bound and lint_report is None
     return render(request, "dashboard/namespaces/lint.html", context, status=422 if is_refused else 200)
 
 

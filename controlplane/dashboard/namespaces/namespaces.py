@@ -147,9 +147,9 @@ def namespace_edit(request: HttpRequest, org: str, ns: str) -> HttpResponse:
     if request.method == "POST" and request.POST.get("deed") == "delete":
         delete_form = NamespaceDeleteForm(request.POST, name=namespace.slug)
         if delete_form.is_valid():
-            answer = _delete(access, delete_form)
-            if answer is not None:
-                return answer
+            response = _delete(access, delete_form)
+            if response is not None:
+                return response
     elif request.method == "POST":
         name_form = NamespaceForm(request.POST)
         if name_form.is_valid() and _renamed(access, name_form):

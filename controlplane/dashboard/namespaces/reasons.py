@@ -135,8 +135,8 @@ def token_bar(title: str, cached: int, missed_tokens: Mapping[str, int]) -> Bar:
 
 def main_reason(missed_tokens: Mapping[str, int]) -> str | None:
     """Return the reason with most missed tokens, except the tail."""
-    first = next(iter(ordered(missed_tokens)), None)
-    return None if first is None or first[0] == "tail" else first[0]
+    top_reason = next(iter(ordered(missed_tokens)), None)
+    return None if top_reason is None or top_reason[0] == "tail" else top_reason[0]
 
 
 def misses_headline(missed_tokens: Mapping[str, int], prompt_tokens: int, *, window: str) -> str:
@@ -146,11 +146,11 @@ def misses_headline(missed_tokens: Mapping[str, int], prompt_tokens: int, *, win
     if not total:
         return f"Every prompt token of the last {window} was served from cache"
     share, reason = share_text(total, prompt_tokens), main_reason(missed_tokens)
-    begin = f"{share} of prompt tokens were not served from cache"
+    sentence_start = f"{share} of prompt tokens were not served from cache"
     if reason is None:
-        return f"{begin}, all of them behind the last full block"
+        return f"{sentence_start}, all of them behind the last full block"
     part = share_text(missed_tokens[reason], total)
-    return f"{begin}, {part} of those for one reason: {_BECAUSE[reason]}"
+    return f"{sentence_start}, {part} of those for one reason: {_BECAUSE[reason]}"
 
 
 _BECAUSE = {

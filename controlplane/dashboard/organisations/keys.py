@@ -48,15 +48,15 @@ def _create(request: HttpRequest, actor: Actor, organisation: Organisation) -> H
     form = KeyForm(request.POST, slugs=_slugs(actor, organisation))
     if form.is_valid():
         try:
-            made = _made(actor, organisation, form)
+            created = _made(actor, organisation, form)
         except Refusal as error:
             form.refuse(error.problems)
         except IdempotencyKeyReused:
             form.add_error(None, "A key was made with this form already. Send it again to make another one.")
         else:
-            if not isinstance(made, ApiKey):
-                return _page(request, actor, organisation, made=made, status=201)
-            form.add_error(None, made_before(f"The key {made.name} ({made.prefix}…)"))
+            if not isinstance(created, ApiKey):
+                return _page(request, actor, organisation, made=created, status=201)
+            form.add_error(None, made_before(f"The key {created.name} ({created.prefix}…)"))
     return _page(request, actor, organisation, form=form, status=REFUSED)
 
 
@@ -65,13 +65,13 @@ def _made(actor: Actor, organisation: Organisation, form: KeyForm) -> tuple[ApiK
     cleaned = form.cleaned_data
 
     def perform() -> tuple[tuple[ApiKey, str], KeptAnswer]:
-        chosen = _namespaces(actor, organisation, cleaned["namespaces"]) if cleaned["namespaces"] else None
+        namespaces = _namespaces(actor, organisation, cleaned["namespaces"]) if cleaned["namespaces"] else None
         key, secret = key_create(
             actor=actor,
             organisation=organisation,
             name=cleaned["name"],
             scopes=cleaned["scopes"],
-            namespaces=chosen,
+            namespaces=namespaces,
             expires_at=cleaned["ends"],
         )
         return (key, secret.secret), KeptAnswer(201, json.dumps({"key": str(key.pk)}))
@@ -80,10 +80,10 @@ def _made(actor: Actor, organisation: Organisation, form: KeyForm) -> tuple[ApiK
         [organisation.pk, cleaned["name"], cleaned["scopes"], cleaned["namespaces"], str(cleaned["ends"])]
     )
     fingerprint = sha256(payload.encode()).digest()
-    answer = once(
+    outcome = once(
         actor=actor, key=f"page {cleaned['once']}", fingerprint=fingerprint, now=timezone.now(), perform=perform
     )
-    return key_for(organisation, UUID(json.loads(answer.body)["key"])) if isinstance(answer, KeptAnswer) else answer
+    return key_for(organisation, UUID(json.loads(outcome.body)["key"])) if isinstance(outcome, KeptAnswer) else outcome
 
 
 def _revoke(request: HttpRequest, actor: Actor, organisation: Organisation) -> HttpResponse:
@@ -149,11 +149,11 @@ def _slugs(actor: Actor, organisation: Organisation) -> list[str]:
 
 def _namespaces(actor: Actor, organisation: Organisation, slugs: Sequence[str]) -> list[Namespace]:
     """Return the namespaces, or raise InvalidFields that names the missing ones."""
-    chosen = list(namespaces_visible(actor, organisation).filter(slug__in=slugs))
-    known_slugs = {namespace.slug for namespace in chosen}
+    namespaces = list(namespaces_visible(actor, organisation).filter(slug__in=slugs))
+    known_slugs = {namespace.slug for namespace in namespaces}
     if missing := [slug for slug in slugs if slug not in known_slugs]:
         raise InvalidFields(FieldProblem("namespaces", f"there is no namespace {slug[:80]}") for slug in missing)
-    return chosen
+    return namespaces
 
 
 def _snippet(request: HttpRequest, key: ApiKey, secret: str) -> str:

@@ -64,11 +64,11 @@ def _bound_words(field: str, bound: Any) -> str:
 
 
 def _range_words(bound: Any, kind: type[ValueField]) -> str:
-    least = None if bound.min is None else kind.text(bound.min)
-    most = None if bound.max is None else kind.text(bound.max)
-    if least and most:
-        return f"{least} to {most}"
-    return f"at least {least}" if least else f"at most {most}" if most else "anything"
+    minimum = None if bound.min is None else kind.text(bound.min)
+    maximum = None if bound.max is None else kind.text(bound.max)
+    if minimum and maximum:
+        return f"{minimum} to {maximum}"
+    return f"at least {minimum}" if minimum else f"at most {maximum}" if maximum else "anything"
 
 
 def headline(name: str, limits: Limits, bounds: Bounds) -> str:
@@ -130,8 +130,8 @@ class BoundsForm(OrganisationsForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for field in FIELDS:
-            for name, made in _fields_of(field):
-                self.fields[name] = made
+            for name, form_field in _fields_of(field):
+                self.fields[name] = form_field
 
     def clean(self) -> dict[str, Any]:
         cleaned = self.cleaned_data

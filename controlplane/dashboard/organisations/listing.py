@@ -58,11 +58,11 @@ def organisation_new(request: HttpRequest) -> HttpResponse:
     form = OrganisationForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
-            made = organisation_create(actor=actor, **form.cleaned_data)
+            organisation = organisation_create(actor=actor, **form.cleaned_data)
         except Refusal as error:
             form.refuse(error.problems)
         else:
-            messages.success(request, f"{made.name} is there, with the namespace default. Next: a key for it.")
-            return redirect("organisation", made.slug)
+            messages.success(request, f"{organisation.name} is there, with the namespace default. Next: a key for it.")
+            return redirect("organisation", organisation.slug)
     status = REFUSED if request.method == "POST" else 200
     return render(request, "dashboard/organisations/new.html", {"form": form}, status=status)

@@ -79,12 +79,12 @@ def _pairs(now: datetime) -> dict[str, Any]:
 
 
 def watched_of(actor: Actor) -> dict[str, Any]:
-    now, most, living = timezone.now(), overview_rows.MOST_LINES, list(selectors.agents_living().order_by("id"))
+    now, row_limit, living = timezone.now(), overview_rows.MOST_LINES, list(selectors.agents_living().order_by("id"))
     cadence, in_force = cadence_seconds(len(living)), fields_in_force()
     agents = [agent_view(agent, now=now, cadence=cadence, in_force=in_force) for agent in living]
     firing = alerts_visible(actor).filter(state=Alert.State.FIRING)
-    alert_views = [alert_view(alert) for alert in firing.order_by("-fired_at")[:most]]
-    rollouts = rollouts_shown(rollouts_open().order_by("-created_at"))[:most]
+    alert_views = [alert_view(alert) for alert in firing.order_by("-fired_at")[:row_limit]]
+    rollouts = rollouts_shown(rollouts_open().order_by("-created_at"))[:row_limit]
     rollout_views = [rollout_view(rollout, (), is_operator=True) for rollout in rollouts]
     return {
         "pools": overview_rows.pools(agents),

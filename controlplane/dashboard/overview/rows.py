@@ -72,7 +72,7 @@ def movers(movement: Movement) -> Movers:
     moved = [row for row in movement.rows if abs(row.points) >= LEAST_POINTS]
     if not moved:
         return Movers("No organisation’s hit rate moved", note, movement.as_of)
-    most = moved[0]
-    verb = "gained" if most.points > 0 else "lost"
-    title = f"{most.slug} {verb} most: {abs(most.points):.1f} points"
+    top_row = moved[0]
+    verb = "gained" if top_row.points > 0 else "lost"
+    title = f"{top_row.slug} {verb} most: {abs(top_row.points):.1f} points"
     return Movers(title, note, movement.as_of, [(row, abs(row.points)) for row in moved])

@@ -43,9 +43,9 @@ def _title(now: Mapping[str, Any], then: Mapping[str, Any], points: list[Mapping
     gain = 0.0 if best is None else 100 * (best["hit_ratio"] - now["hit_ratio"])
     if best is None or gain < WORTH_SAYING:
         return f"{duration(now['ttl_seconds'])} hits {hits}; no other time to live would hit a point more"
-    least = next(point for point in points if 100 * (best["hit_ratio"] - point["hit_ratio"]) < WORTH_SAYING)
-    gain = 100 * (least["hit_ratio"] - now["hit_ratio"])
-    return f"{duration(now['ttl_seconds'])} hits {hits}; {duration(least['ttl_seconds'])} would hit {_points(gain)}"
+    shortest = next(point for point in points if 100 * (best["hit_ratio"] - point["hit_ratio"]) < WORTH_SAYING)
+    gain = 100 * (shortest["hit_ratio"] - now["hit_ratio"])
+    return f"{duration(now['ttl_seconds'])} hits {hits}; {duration(shortest['ttl_seconds'])} would hit {_points(gain)}"
 
 
 def _differs(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
@@ -98,7 +98,7 @@ def _chart(title: str, now: Mapping[str, Any], then: Mapping[str, Any], points: 
     hit_rates[float(then["ttl_seconds"])] = 100 * then["hit_ratio"]
     xs = tuple(sorted(hit_rates))
     marks = [_mark("now", now), *([_mark("drafted", then)] if _differs(now, then) else [])]
-    line = Series("Hit rate, foretold", tuple(round(hit_rates[x], 2) for x in xs), "served")
+    line = Series("Hit rate, foretold", tuple(round(hit_rates[ttl_seconds], 2) for ttl_seconds in xs), "served")
     return Chart(
         "what-if-curve",
         title,

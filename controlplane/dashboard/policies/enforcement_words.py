@@ -79,7 +79,7 @@ def policy_words(results: Iterable[Mapping[str, Together]], actor: Actor) -> str
 
 
 def _shortfall(results: Sequence[tuple[str, Together]], where: str, actor: Actor) -> str:
-    reasons = dict.fromkeys(reasons_words(result, actor) for _, result in results)
+    reasons = dict.fromkeys(reasons_words(combined, actor) for _, combined in results)
     return f"{_fields_words({name for name, _ in results}, where)} ({'; '.join(reasons)})" if results else ""
 
 
@@ -88,14 +88,16 @@ def fields_words(values: Mapping[str, Any], results: Mapping[str, Together], act
 
     It is empty if the field is enforced, or only unreported by older agents though every version enforces it.
     """
-    return {name: _field_words(Setting(name, None, values[name]), result, actor) for name, result in results.items()}
+    return {
+        name: _field_words(Setting(name, None, values[name]), combined, actor) for name, combined in results.items()
+    }
 
 
-def _field_words(setting: Setting, result: Together, actor: Actor) -> str:
-    is_silent = not setting.is_optional and {*result.reasons} == {NOT_REPORTED.why}
-    if result.grade == "enforced" or not result.agents or is_silent:
+def _field_words(setting: Setting, combined: Together, actor: Actor) -> str:
+    is_silent = not setting.is_optional and {*combined.reasons} == {NOT_REPORTED.why}
+    if combined.grade == "enforced" or not combined.agents or is_silent:
         return ""
-    title = TITLES[result.grade]
-    if result.refusing and result.grade != "refused":
-        title = f"Enforced by {result.enforcing} of {counted(result.agents, 'agent')}"
-    return f"{title}: {reasons_words(result, actor)}."
+    title = TITLES[combined.grade]
+    if combined.refusing and combined.grade != "refused":
+        title = f"Enforced by {combined.enforcing} of {counted(combined.agents, 'agent')}"
+    return f"{title}: {reasons_words(combined, actor)}."

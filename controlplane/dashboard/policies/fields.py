@@ -109,9 +109,9 @@ def _share(text: str) -> float:
 
 def _number(field: PolicyField, text: str) -> float:
     number = float(amount_read(text, f"{field.label.lower()}: write a number, as 1 or 0.5"))
-    least, most = field.minimum or 0.0, field.maximum or math.inf
-    if not least <= number <= most:
-        raise forms.ValidationError(f"{shortened(text)} is not between {least:g} and {most:g}.")
+    minimum, maximum = field.minimum or 0.0, field.maximum or math.inf
+    if not minimum <= number <= maximum:
+        raise forms.ValidationError(f"{shortened(text)} is not between {minimum:g} and {maximum:g}.")
     return number
 
 

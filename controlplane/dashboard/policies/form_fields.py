@@ -37,12 +37,12 @@ class ValueField(forms.Field):
         super().__init__(widget=forms.TextInput(attrs={"size": 8, "maxlength": MOST_LETTERS}), **options)
 
     def to_python(self, value: Any) -> Any:
-        typed = str(value or "").strip()
-        if not typed:
+        text = str(value or "").strip()
+        if not text:
             return None
-        number = self.read(typed) if len(typed) <= MOST_LETTERS else None
+        number = self.read(text) if len(text) <= MOST_LETTERS else None
         if number is None:
-            raise forms.ValidationError(f"“{shortened(typed)}” {self.problem}")
+            raise forms.ValidationError(f"“{shortened(text)}” {self.problem}")
         return number
 
     @staticmethod

@@ -369,14 +369,14 @@ def bound_range(name: str, bound: Any) -> str:
         return "" if set(every) <= set(bound.allowed) else ", ".join(bound.allowed) or "none of them"
     if not hasattr(bound, "min"):
         return ""
-    least, most = bound.min, bound.max
+    minimum, maximum = bound.min, bound.max
     field = FIELDS[name]
     if field.kind == "seconds":
-        most = None if most is not None and field.maximum is not None and most >= field.maximum else most
-        least = None if least is not None and least <= 1 else least
-    if least is None and most is None:
+        maximum = None if maximum is not None and field.maximum is not None and maximum >= field.maximum else maximum
+        minimum = None if minimum is not None and minimum <= 1 else minimum
+    if minimum is None and maximum is None:
         return ""
     words = {"seconds": duration, "share": percent}.get(field.kind, number_text)
-    if least is None:
-        return f"at most {words(most)}"
-    return f"{words(least)} or more" if most is None else f"{words(least)} to {words(most)}"
+    if minimum is None:
+        return f"at most {words(maximum)}"
+    return f"{words(minimum)} or more" if maximum is None else f"{words(minimum)} to {words(maximum)}"

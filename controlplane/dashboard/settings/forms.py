@@ -38,11 +38,11 @@ class AmountField(forms.CharField):
         super().__init__(max_length=60, widget=forms.TextInput(attrs={"inputmode": "decimal", **PLAIN}), **kwargs)
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "")
-        if not _AMOUNT.fullmatch(typed):
+        text = str(super().clean(value) or "")
+        if not _AMOUNT.fullmatch(text):
             expected = "a price from 0 to 999999999.999999999, as 0.15"
-            raise forms.ValidationError(f"{self.label}: “{typed}” is not {expected}.")
-        return Decimal(typed)
+            raise forms.ValidationError(f"{self.label}: “{text}” is not {expected}.")
+        return Decimal(text)
 
 
 class PriceForm(RefusableForm):

@@ -35,11 +35,11 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
     form = GroupForm(request.POST)
     if form.is_valid():
         try:
-            made = group_create(actor=actor, slug=form.cleaned_data["slug"], name=form.cleaned_data["name"])
+            group = group_create(actor=actor, slug=form.cleaned_data["slug"], name=form.cleaned_data["name"])
         except (InvalidFields, Conflict) as error:
             form.refuse(error.problems)
         else:
-            messages.success(request, f"The group {made.slug} is there. Agents join it with a token made for it.")
+            messages.success(request, f"The group {group.slug} is there. Agents join it with a token made for it.")
             return redirect("settings-groups")
     return _page(request, form=form, status=REFUSED)
 

@@ -26,14 +26,17 @@ def settings_quality(request: HttpRequest) -> HttpResponse:
         return _page(request)
     form = OverrideForm(request.POST)
     if form.is_valid():
-        typed = form.cleaned_data
-        target = {name: typed[field] for name, field in PLACE.items()}
+        cleaned = form.cleaned_data
+        target = {name: cleaned[field] for name, field in PLACE.items()}
         try:
-            made = quality_override(actor=actor, **target, note=typed["note"])
+            override = quality_override(actor=actor, **target, note=cleaned["note"])
         except InvalidFields as error:
             form.refuse(error.problems)
         else:
-            words = f"{made.kv_dtype} on {made.model} may serve until its next result. It stands in the audit trail."
+            words = (
+                f"{override.kv_dtype} on {override.model} may serve until its next result. "
+                "It stands in the audit trail."
+            )
             messages.success(request, words)
             return redirect("settings-quality")
     return _page(request, form=form, status=REFUSED)

@@ -88,8 +88,8 @@ def why_stays(group: AgentGroup, agents: int, namespaces: int) -> str:
     return "agents or namespaces belong to it" if agents or namespaces else ""
 
 
-def may_serve(result: QualityResult) -> bool:
-    return result.kv_dtype == BASELINE or result.verdict in LET_THROUGH
+def may_serve(quality_result: QualityResult) -> bool:
+    return quality_result.kv_dtype == BASELINE or quality_result.verdict in LET_THROUGH
 
 
 def figures_words(figures: Mapping[str, Any]) -> str:

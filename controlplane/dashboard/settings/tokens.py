@@ -66,8 +66,8 @@ def _made(actor: Actor, user: User, form: TokenForm) -> str | None:
     payload = json.dumps([cleaned["name"], cleaned["scopes"], str(cleaned["ends"])])
     fingerprint = sha256(payload.encode()).digest()
     key = f"page {cleaned['once']}"
-    answer = once(actor=actor, key=key, fingerprint=fingerprint, now=timezone.now(), perform=perform)
-    return None if isinstance(answer, KeptAnswer) else answer
+    outcome = once(actor=actor, key=key, fingerprint=fingerprint, now=timezone.now(), perform=perform)
+    return None if isinstance(outcome, KeptAnswer) else outcome
 
 
 def _revoke(request: HttpRequest, actor: Actor) -> HttpResponse:
