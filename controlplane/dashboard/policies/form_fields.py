@@ -128,7 +128,7 @@ def shortened(typed: str) -> str:
 
 
 def amount_read(typed: str, expected: str) -> Decimal:
-    """Parse a number, or raise ValidationError naming `expected` was expected."""
+    """Parse a number, or raise ValidationError that names what was `expected`."""
     if not _AMOUNT.fullmatch(typed):
         raise forms.ValidationError(f"“{shortened(typed)}” is no {expected}.")
     return Decimal(typed.replace(",", "."))
