@@ -64,9 +64,9 @@ def invitation(request: HttpRequest, link: OneTimeLink, token: str) -> HttpRespo
     if _is_somebody_else(request, member.email):
         return _somebody_else(request, link, member.email)
     context = {"link": link, "member": member, "role": ROLES[member.role], "may": MAY[member.role]}
-    told = f"Welcome. You are part of {member.organisation.name} now."
+    success_text = f"Welcome. You are part of {member.organisation.name} now."
     page = LinkPage(
-        "dashboard/accounts/invitation.html", JoinForm(request.POST or None), context, invitation_accept, told
+        "dashboard/accounts/invitation.html", JoinForm(request.POST or None), context, invitation_accept, success_text
     )
     return _answer(request, token, page)
 
@@ -78,8 +78,13 @@ def reset(request: HttpRequest, link: OneTimeLink, token: str) -> HttpResponse:
         raise LinkSpent
     if _is_somebody_else(request, user.email):
         return _somebody_else(request, link, user.email)
-    context, told = {"link": link, "email": user.email}, "Your new password is set. Your other sessions have ended."
-    page = LinkPage("dashboard/accounts/reset.html", NewPasswordForm(request.POST or None), context, reset_accept, told)
+    context, success_text = (
+        {"link": link, "email": user.email},
+        "Your new password is set. Your other sessions have ended.",
+    )
+    page = LinkPage(
+        "dashboard/accounts/reset.html", NewPasswordForm(request.POST or None), context, reset_accept, success_text
+    )
     return _answer(request, token, page)
 
 
@@ -116,19 +121,19 @@ def _answer(request: HttpRequest, token: str, page: LinkPage) -> HttpResponse:
     return page.shown(request, 422)
 
 
-def _home(request: HttpRequest, user: User, told: str) -> HttpResponse:
+def _home(request: HttpRequest, user: User, success_text: str) -> HttpResponse:
     sign_ins.labels("signed_in").inc()
     login(request, user)
-    messages.success(request, told)
+    messages.success(request, success_text)
     return browser_remember(request, redirect("home"), user)
 
 
 def _held_back(request: HttpRequest, page: LinkPage, error: TooManySignIns) -> HttpResponse:
     sign_ins.labels("held_back").inc()
     page.form.add_error(None, str(error))
-    answer = page.shown(request, 429)
-    answer["Retry-After"] = str(error.retry_after_seconds)
-    return answer
+    response = page.shown(request, 429)
+    response["Retry-After"] = str(error.retry_after_seconds)
+    return response
 
 
 def _is_somebody_else(request: HttpRequest, email: str) -> bool:

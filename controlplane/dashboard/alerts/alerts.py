@@ -49,7 +49,7 @@ def alerts_now(request: HttpRequest) -> HttpResponse:
 def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
     now = timezone.now()
     state = request.GET.get("state", "")
-    of = page_asked(request.GET, state=state if state in STATES else "")
+    list_request = page_asked(request.GET, state=state if state in STATES else "")
     visible = _visible(actors)
     counts = selectors.alerts_counts(visible, now=now)
     is_over = state == "over"
@@ -58,18 +58,18 @@ def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
         if is_over
         else selectors.alerts_worst_first(visible, now=now)
     )
-    pages = pager(of, rows, counts["over" if is_over else "firing"])
+    pages = pager(list_request, rows, counts["over" if is_over else "firing"])
     evaluation = selectors.evaluation_newest()
     return {
         "headline": headline(counts),
         "counts": counts,
-        "rows": [_row(one, actors, now) for one in pages],
+        "rows": [_row(alert, actors, now) for alert in pages],
         "pager": pages,
         "is_over": is_over,
         "evaluated_at": evaluation and evaluation.at,
         "is_late": evaluation is not None and is_late(evaluation.at, now),
         "is_operator": user_of(request).is_operator,
-        "now_address": f"{reverse('alerts-now')}{of.query(page=of.page)}",
+        "now_address": f"{reverse('alerts-now')}{list_request.query(page=list_request.page)}",
     }
 
 
@@ -78,75 +78,75 @@ def _heard(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
     if user_of(request).is_operator:
         pulse = pulse_latest()
         return {"heard": "/ws/live/fleet", "needs": "pulse", "seq": pulse.seq if pulse else 0}
-    slugs = Organisation.objects.filter(pk__in=[one.organisation_id for one in actors]).order_by("slug")
-    first = slugs.values_list("slug", flat=True).first()
-    return {"heard": f"/ws/live/orgs/{first}" if first else "", "needs": "numbers", "seq": 0}
+    slugs = Organisation.objects.filter(pk__in=[actor.organisation_id for actor in actors]).order_by("slug")
+    first_slug = slugs.values_list("slug", flat=True).first()
+    return {"heard": f"/ws/live/orgs/{first_slug}" if first_slug else "", "needs": "numbers", "seq": 0}
 
 
 @page(methods=FORMS)
 def alert(request: HttpRequest, alert: UUID) -> HttpResponse:
-    actor, found = _found(actors_of(request), alert)
+    actor, stored_alert = _found(actors_of(request), alert)
     if request.method != "POST":
-        return _page(request, actor, found)
+        return _page(request, actor, stored_alert)
     permit_anywhere(actor, PUBLISH)
-    do = request.POST.get("do", "")
-    if do == "silence":
-        return _silence(request, actor, found)
-    if do == "lift":
-        services.alert_silence(actor=actor, alert=found, until=None)
-        messages.success(request, f"The silence of {found.place} is lifted: what fires is told again.")
-        return redirect("alert", found.public_id)
-    return _acknowledge(request, actor, found)
+    action = request.POST.get("do", "")
+    if action == "silence":
+        return _silence(request, actor, stored_alert)
+    if action == "lift":
+        services.alert_silence(actor=actor, alert=stored_alert, until=None)
+        messages.success(request, f"The silence of {stored_alert.place} is lifted: what fires is told again.")
+        return redirect("alert", stored_alert.public_id)
+    return _acknowledge(request, actor, stored_alert)
 
 
-def _acknowledge(request: HttpRequest, actor: Actor, found: Alert) -> HttpResponse:
+def _acknowledge(request: HttpRequest, actor: Actor, alert: Alert) -> HttpResponse:
     form = AcknowledgeForm(request.POST)
     if form.is_valid():
         try:
-            services.alert_acknowledge(actor=actor, alert=found, note=form.cleaned_data["note"])
+            services.alert_acknowledge(actor=actor, alert=alert, note=form.cleaned_data["note"])
         except InvalidFields as error:
             form.refuse(error.problems)
         else:
-            messages.success(request, f"You look after “{found.rule_name}” of {found.place}.")
-            return redirect("alert", found.public_id)
-    return _page(request, actor, found, acknowledge=form, status=REFUSED)
+            messages.success(request, f"You look after “{alert.rule_name}” of {alert.place}.")
+            return redirect("alert", alert.public_id)
+    return _page(request, actor, alert, acknowledge=form, status=REFUSED)
 
 
-def _silence(request: HttpRequest, actor: Actor, found: Alert) -> HttpResponse:
+def _silence(request: HttpRequest, actor: Actor, alert: Alert) -> HttpResponse:
     form = SilenceForm(request.POST)
     if form.is_valid():
         until = timezone.now() + timedelta(seconds=int(form.cleaned_data["seconds"]))
         try:
-            services.alert_silence(actor=actor, alert=found, until=until)
+            services.alert_silence(actor=actor, alert=alert, until=until)
         except InvalidFields as error:
             form.refuse(error.problems)
         else:
-            messages.success(request, f"“{found.rule_name}” of {found.place} is silenced until {until:%F %R} UTC.")
-            return redirect("alert", found.public_id)
-    return _page(request, actor, found, silence=form, status=REFUSED)
+            messages.success(request, f"“{alert.rule_name}” of {alert.place} is silenced until {until:%F %R} UTC.")
+            return redirect("alert", alert.public_id)
+    return _page(request, actor, alert, silence=form, status=REFUSED)
 
 
 def _page(
     request: HttpRequest,
     actor: Actor,
-    found: Alert,
+    alert: Alert,
     *,
     acknowledge: AlertForm | None = None,
     silence: AlertForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
     now = timezone.now()
-    events = selectors.alerts_events([found])[found.pk]
-    seen = alert_shown(found, events, actor)
-    may = _may(actor)
+    events = selectors.alerts_events([alert])[alert.pk]
+    view = alert_shown(alert, events, actor)
+    why_not = _may(actor)
     context: dict[str, Any] = {
-        "alert": AlertRow(seen, found.by_operator, now),
-        "events": [(one, *event_words(one, METRICS[found.metric].unit)) for one in reversed(seen["history"])],
-        "rule": seen["rule_id"],
+        "alert": AlertRow(view, alert.by_operator, now),
+        "events": [(event, *event_words(event, METRICS[alert.metric].unit)) for event in reversed(view["history"])],
+        "rule": view["rule_id"],
         "acknowledge": acknowledge or AcknowledgeForm(),
         "silence": silence or SilenceForm(),
-        "why_not": may,
-        "may_silence": actor.is_operator or not found.by_operator,
+        "why_not": why_not,
+        "may_silence": actor.is_operator or not alert.by_operator,
         "is_operator": actor.is_operator,
     }
     return render(request, "dashboard/alerts/alert.html", context, status=status)
@@ -167,9 +167,9 @@ def _visible(actors: list[Actor]) -> "QuerySet[Alert]":
     """Return the alerts that any of the user's actors may see."""
     if not actors:
         return Alert.objects.none()
-    for one in actors:
-        permit(one, STATS_READ)
-    return reduce(or_, [selectors.alerts_visible(one) for one in actors])
+    for actor in actors:
+        permit(actor, STATS_READ)
+    return reduce(or_, [selectors.alerts_visible(actor) for actor in actors])
 
 
 def _found(actors: list[Actor], alert_id: UUID) -> tuple[Actor, Alert]:
@@ -182,6 +182,6 @@ def _found(actors: list[Actor], alert_id: UUID) -> tuple[Actor, Alert]:
     raise NotFound("alert")
 
 
-def _row(found: Alert, actors: list[Actor], now: Any) -> AlertRow:
-    actor = next(one for one in actors if one.organisation_id in (None, found.organisation_id))
-    return AlertRow(alert_shown(found, [], actor), found.by_operator, now)
+def _row(alert: Alert, actors: list[Actor], now: Any) -> AlertRow:
+    actor = next(actor for actor in actors if actor.organisation_id in (None, alert.organisation_id))
+    return AlertRow(alert_shown(alert, [], actor), alert.by_operator, now)

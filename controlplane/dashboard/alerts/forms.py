@@ -59,33 +59,33 @@ class SilenceForm(AlertForm):
 
 
 class NumberField(forms.CharField):
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
-        super().__init__(max_length=30, widget=widget, **more)
+        super().__init__(max_length=30, widget=widget, **kwargs)
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "")
-        if not typed:
+        text = str(super().clean(value) or "")
+        if not text:
             return None
-        plain = re.sub(r"[,_\s]|%$", "", typed)
+        plain = re.sub(r"[,_\s]|%$", "", text)
         if not _NUMBER.fullmatch(plain):
-            raise forms.ValidationError(f"{self.label}: “{typed}” is not a number, as 50 or 0.5.")
+            raise forms.ValidationError(f"{self.label}: “{text}” is not a number, as 50 or 0.5.")
         return Decimal(plain)
 
 
 class LastingField(forms.CharField):
     """A duration typed as "5 min", "90 s" or "1 h 30 min". The unit is required."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(max_length=40, widget=forms.TextInput(attrs={"autocomplete": "off"}), **more)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=40, widget=forms.TextInput(attrs={"autocomplete": "off"}), **kwargs)
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "").lower()
-        if not typed:
+        text = str(super().clean(value) or "").lower()
+        if not text:
             return None
-        if not _LASTING.fullmatch(typed):
-            raise forms.ValidationError(f"{self.label}: “{typed}” is no length of time: write it as 5 min or 90 s.")
-        return sum(int(count) * SIZES[unit] for count, unit in _PART.findall(typed))
+        if not _LASTING.fullmatch(text):
+            raise forms.ValidationError(f"{self.label}: “{text}” is no length of time: write it as 5 min or 90 s.")
+        return sum(int(count) * SIZES[unit] for count, unit in _PART.findall(text))
 
 
 class RuleForm(AlertForm):
@@ -117,8 +117,8 @@ class RuleForm(AlertForm):
     new_secret = forms.BooleanField(label="Sign with a new secret from now on", required=False)
     seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, is_operator: bool, fixed: Mapping[str, Any] | None = None, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, is_operator: bool, fixed: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.fixed = fixed
         self.is_operator = is_operator
         if fixed is not None:  # a rule's metric, place and comparison never change
@@ -127,13 +127,13 @@ class RuleForm(AlertForm):
             self.fields["threshold"].help_text = f"In {unit_words(fixed['unit'])}."
             return
         del self.fields["new_secret"]
-        known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
-        choices = [(one.name, f"{metric_name(one.name)}, {unit_words(one.unit)}") for one in known]
-        metric = self.fields["metric"]
-        metric.choices = choices  # type: ignore[attr-defined]
-        metric.initial = "hit_ratio"
-        metric.error_messages["invalid_choice"] = (
-            f"Of what: “%(value)s” is none of {', '.join(one.name for one in known)}."
+        metrics = [metric for metric in METRICS.values() if is_operator or metric.is_for_customers]
+        choices = [(metric.name, f"{metric_name(metric.name)}, {unit_words(metric.unit)}") for metric in metrics]
+        metric_field = self.fields["metric"]
+        metric_field.choices = choices  # type: ignore[attr-defined]
+        metric_field.initial = "hit_ratio"
+        metric_field.error_messages["invalid_choice"] = (
+            f"Of what: “%(value)s” is none of {', '.join(metric.name for metric in metrics)}."
         )
         self.fields["comparison"].error_messages["invalid_choice"] = "When it is: “%(value)s” is not above or below."
         self.fields["threshold"].help_text = "In the unit that stands beside what it is of."
@@ -150,17 +150,17 @@ class RuleForm(AlertForm):
 
     def values(self) -> dict[str, Any]:
         """Return the values as services take them: shares from 0 to 1, durations in seconds."""
-        told, by = self.cleaned_data, Decimal(100) if self.unit == "share" else Decimal(1)
-        clears = told["clears_at"]
+        cleaned, divisor = self.cleaned_data, Decimal(100) if self.unit == "share" else Decimal(1)
+        clears = cleaned["clears_at"]
         return {
-            "name": told["name"],
-            "threshold": float(told["threshold"] / by),
-            "clears_at": None if clears is None else float(clears / by),
-            "for_seconds": told["lasting"],
-            "clear_for_seconds": told["clear_for"],
-            "least_prompt_tokens": int(told["least"] or 0),
-            "enabled": told["enabled"],
-            "webhook_url": told["webhook"],
+            "name": cleaned["name"],
+            "threshold": float(cleaned["threshold"] / divisor),
+            "clears_at": None if clears is None else float(clears / divisor),
+            "for_seconds": cleaned["lasting"],
+            "clear_for_seconds": cleaned["clear_for"],
+            "least_prompt_tokens": int(cleaned["least"] or 0),
+            "enabled": cleaned["enabled"],
+            "webhook_url": cleaned["webhook"],
         }
 
 
@@ -168,29 +168,29 @@ class DeleteForm(ConfirmForm):
     typed = typed_field(400)
 
 
-def ending_form(name: str, sent: Any = None) -> DeleteForm:
-    return DeleteForm(sent, name=name, prefix="end")
+def ending_form(name: str, submitted: Any = None) -> DeleteForm:
+    return DeleteForm(submitted, name=name, prefix="end")
 
 
-def rule_initial(seen: Mapping[str, Any]) -> dict[str, Any]:
+def rule_initial(rule: Mapping[str, Any]) -> dict[str, Any]:
     """Return a rule's values as people would type them."""
-    by = 100 if seen["unit"] == "share" else 1
+    scale = 100 if rule["unit"] == "share" else 1
     return {
-        "name": seen["name"],
-        "threshold": _plain(seen["threshold"] * by),
-        "clears_at": _plain(seen["clears_at"] * by),
-        "lasting": duration(seen["for_seconds"]),
-        "clear_for": duration(seen["clear_for_seconds"]),
-        "least": str(seen["least_prompt_tokens"] or ""),
-        "webhook": seen["webhook_url"] or "",
-        "enabled": seen["enabled"],
-        "seen": rule_mark(seen),
+        "name": rule["name"],
+        "threshold": _plain(rule["threshold"] * scale),
+        "clears_at": _plain(rule["clears_at"] * scale),
+        "lasting": duration(rule["for_seconds"]),
+        "clear_for": duration(rule["clear_for_seconds"]),
+        "least": str(rule["least_prompt_tokens"] or ""),
+        "webhook": rule["webhook_url"] or "",
+        "enabled": rule["enabled"],
+        "seen": rule_mark(rule),
     }
 
 
-def rule_mark(seen: Mapping[str, Any]) -> str:
+def rule_mark(rule: Mapping[str, Any]) -> str:
     """Return a hash that detects changes, because rules have no revision."""
-    plain = {name: str(value) for name, value in seen.items()}
+    plain = {name: str(value) for name, value in rule.items()}
     return sha256(canonical_json(plain)).hexdigest()[:32]
 
 

@@ -73,10 +73,10 @@ class AlertRow:
         return Tag("cannot wait", "bad") if is_urgent else Tag("fires", "warn")
 
 
-def event_words(seen: Mapping[str, Any], unit: Any) -> tuple[str, str]:
+def event_words(event: Mapping[str, Any], unit: Any) -> tuple[str, str]:
     """Return what happened, and its details."""
-    value = "" if seen["value"] is None else f"at {value_words(unit, seen['value'])}"
-    return EVENTS.get(seen["what"], seen["what"]), " · ".join(filter(None, (value, seen["words"])))
+    value = "" if event["value"] is None else f"at {value_words(unit, event['value'])}"
+    return EVENTS.get(event["what"], event["what"]), " · ".join(filter(None, (value, event["words"])))
 
 
 def headline(counts: Mapping[str, int]) -> str:
@@ -99,15 +99,15 @@ def is_late(evaluated_at: datetime | None, now: datetime) -> bool:
 def rules_headline(rules: Sequence[Mapping[str, Any]], total: int) -> str:
     if not total:
         return "There is no rule yet"
-    off = sum(not one["enabled"] for one in rules)
-    what = f"{counted(total, 'rule')} {'says' if total == 1 else 'say'} what is an alert"
-    return f"{what}; {off} of those here {'is' if off == 1 else 'are'} off" if off else what
+    off = sum(not rule["enabled"] for rule in rules)
+    rules_text = f"{counted(total, 'rule')} {'says' if total == 1 else 'say'} what is an alert"
+    return f"{rules_text}; {off} of those here {'is' if off == 1 else 'are'} off" if off else rules_text
 
 
 def metrics_known(*, is_operator: bool) -> list[tuple[Metric, str, str]]:
     """Return the metrics that this reader's rules may use, each with label and unit."""
-    known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
-    return [(one, metric_name(one.name), unit_words(one.unit)) for one in known]
+    metrics = [metric for metric in METRICS.values() if is_operator or metric.is_for_customers]
+    return [(metric, metric_name(metric.name), unit_words(metric.unit)) for metric in metrics]
 
 
 def metric_name(metric: str) -> str:

@@ -57,13 +57,13 @@ def alert_rules(request: HttpRequest) -> HttpResponse:
     form = RuleForm(request.POST, is_operator=user_of(request).is_operator)
     if form.is_valid():
         try:
-            made = _created(actors, form)
+            created = _created(actors, form)
         except (InvalidFields, Conflict) as error:
             form.refuse(error.problems)
         else:
-            if made.secret:
-                return _list(request, actors, shown=Shown(made.rule.name, made.secret), status=201)
-            messages.success(request, f"The rule “{made.rule.name}” holds from the next round on.")
+            if created.secret:
+                return _list(request, actors, shown=Shown(created.rule.name, created.secret), status=201)
+            messages.success(request, f"The rule “{created.rule.name}” holds from the next round on.")
             return redirect("alert-rules")
     return _list(request, actors, form=form, status=REFUSED)
 
@@ -71,44 +71,50 @@ def alert_rules(request: HttpRequest) -> HttpResponse:
 @never_cache
 @page(methods=FORMS)
 def alert_rule(request: HttpRequest, rule: UUID) -> HttpResponse:
-    actor, found = _found(actors_of(request), rule)
+    actor, stored_rule = _found(actors_of(request), rule)
     permit_anywhere(actor, MANAGE)
     if request.method != "POST":
-        return _rule(request, actor, found)
-    return _delete(request, actor, found) if request.POST.get("do") == "delete" else _update(request, actor, found)
+        return _rule(request, actor, stored_rule)
+    return (
+        _delete(request, actor, stored_rule)
+        if request.POST.get("do") == "delete"
+        else _update(request, actor, stored_rule)
+    )
 
 
-def _update(request: HttpRequest, actor: Actor, found: AlertRule) -> HttpResponse:
-    view = rule_view(found)
+def _update(request: HttpRequest, actor: Actor, rule: AlertRule) -> HttpResponse:
+    view = rule_view(rule)
     form = RuleForm(request.POST, is_operator=actor.is_operator, fixed=view)
     if form.is_valid() and form.cleaned_data["seen"] != rule_mark(view):
-        told = "Somebody changed this rule meanwhile, and this page shows it as it is now. What you typed is kept"
-        form.add_error(None, f"{told}: send it again to set it nevertheless.")
+        explanation = (
+            "Somebody changed this rule meanwhile, and this page shows it as it is now. What you typed is kept"
+        )
+        form.add_error(None, f"{explanation}: send it again to set it nevertheless.")
     if form.is_valid():
         rotates = bool(form.cleaned_data["new_secret"])
         try:
-            made = services.rule_update(actor=actor, rule=found, changes=form.values(), rotates_secret=rotates)
+            updated = services.rule_update(actor=actor, rule=rule, changes=form.values(), rotates_secret=rotates)
         except (InvalidFields, Conflict) as error:
             form.refuse(error.problems)
         else:
-            if made.secret:
-                return _rule(request, actor, made.rule, shown=Shown(made.rule.name, made.secret))
-            messages.success(request, f"The rule “{made.rule.name}” is changed: it holds from the next round on.")
+            if updated.secret:
+                return _rule(request, actor, updated.rule, shown=Shown(updated.rule.name, updated.secret))
+            messages.success(request, f"The rule “{updated.rule.name}” is changed: it holds from the next round on.")
             return redirect("alert-rules")
-    return _rule(request, actor, found, form=form, status=REFUSED)
+    return _rule(request, actor, rule, form=form, status=REFUSED)
 
 
-def _delete(request: HttpRequest, actor: Actor, found: AlertRule) -> HttpResponse:
-    form = ending_form(found.name, request.POST)
+def _delete(request: HttpRequest, actor: Actor, rule: AlertRule) -> HttpResponse:
+    form = ending_form(rule.name, request.POST)
     if form.is_valid():
         try:
-            services.rule_delete(actor=actor, rule=found)
+            services.rule_delete(actor=actor, rule=rule)
         except Conflict as error:
-            form.add_error(None, " ".join(f"{one.field}: {one.message}." for one in error.problems))
+            form.add_error(None, " ".join(f"{problem.field}: {problem.message}." for problem in error.problems))
         else:
-            messages.success(request, f"The rule “{found.name}” is deleted. What it found stays in the history.")
+            messages.success(request, f"The rule “{rule.name}” is deleted. What it found stays in the history.")
             return redirect("alert-rules")
-    return _rule(request, actor, found, ending=form, status=REFUSED)
+    return _rule(request, actor, rule, ending=form, status=REFUSED)
 
 
 def _list(
@@ -121,10 +127,10 @@ def _list(
 ) -> HttpResponse:
     rows = _visible(actors).order_by("number")
     is_operator, pages = user_of(request).is_operator, pager(page_asked(request.GET), rows)
-    found = [rule_view(one) for one in pages]
+    views = [rule_view(rule) for rule in pages]
     context: dict[str, Any] = {
-        "headline": rules_headline(found, pages.total),
-        "rows": found,
+        "headline": rules_headline(views, pages.total),
+        "rows": views,
         "pager": pages,
         "metrics": metrics_known(is_operator=is_operator),
         "form": form or RuleForm(is_operator=is_operator),
@@ -138,21 +144,21 @@ def _list(
 def _rule(
     request: HttpRequest,
     actor: Actor,
-    found: AlertRule,
+    rule: AlertRule,
     *,
     form: RuleForm | None = None,
     ending: ConfirmForm | None = None,
     shown: Shown | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    view = rule_view(found)
-    firing = found.alerts.filter(state="firing").count()
+    view = rule_view(rule)
+    firing = rule.alerts.filter(state="firing").count()
     context = {
         "rule": view,
         "firing": firing,
         "form": form or RuleForm(initial=rule_initial(view), is_operator=actor.is_operator, fixed=view),
         "seen": rule_mark(view),
-        "ending": ending or ending_form(found.name),
+        "ending": ending or ending_form(rule.name),
         "shown": shown,
         "is_operator": actor.is_operator,
     }
@@ -160,15 +166,15 @@ def _rule(
 
 
 def _created(actors: list[Actor], form: RuleForm) -> services.Made:
-    told = form.cleaned_data
-    actor, place, group = _whose(actors, told["place"])
-    draft = services.Draft(metric=told["metric"], comparison=told["comparison"], **form.values())
-    return services.rule_create(actor=actor, draft=draft, place=place, group=group)
+    cleaned = form.cleaned_data
+    actor, scope, group = _whose(actors, cleaned["place"])
+    draft = services.Draft(metric=cleaned["metric"], comparison=cleaned["comparison"], **form.values())
+    return services.rule_create(actor=actor, draft=draft, place=scope, group=group)
 
 
 def _whose(actors: list[Actor], typed: str) -> tuple[Actor, Place, AgentGroup | None]:
     """Return actor, level and group for the typed place. A place the user may not manage counts as missing."""
-    operator = next((one for one in actors if one.is_operator), None)
+    operator = next((actor for actor in actors if actor.is_operator), None)
     if operator is not None:
         permit(operator, MANAGE)
     if operator is not None and typed in ("", WHOLE):
@@ -204,9 +210,9 @@ def _why_not(actors: list[Actor]) -> str:
 def _visible(actors: list[Actor]) -> "QuerySet[AlertRule]":
     if not actors:
         return AlertRule.objects.none()
-    for one in actors:
-        permit(one, READ)
-    return reduce(or_, [selectors.rules_visible(one) for one in actors])
+    for actor in actors:
+        permit(actor, READ)
+    return reduce(or_, [selectors.rules_visible(actor) for actor in actors])
 
 
 def _found(actors: list[Actor], rule_id: UUID) -> tuple[Actor, AlertRule]:

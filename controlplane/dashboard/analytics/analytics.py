@@ -28,13 +28,13 @@ def analytics(request: HttpRequest, org: str) -> HttpResponse:
     actor, organisation = _whose(request, org)
     window = facts.window_asked(request.GET.get("window"))
     numbers = numbers_of(actor, organisation, window, address=request.path)
-    told = numbers["told"] or live_message(organisation_group(organisation.pk))
-    shown = tile(told, slug=org, title="", path=f"/ws/live/orgs/{org}")
+    message = numbers["told"] or live_message(organisation_group(organisation.pk))
+    live_tile = tile(message, slug=org, title="", path=f"/ws/live/orgs/{org}")
     context = {
         "organisation": organisation,
         "sections": navigation.sections(actor, org, request.path),
-        "tile": shown,
-        "headline": shown.fact or f"Nothing has been counted of {organisation.name or org} yet",
+        "tile": live_tile,
+        "headline": live_tile.fact or f"Nothing has been counted of {organisation.name or org} yet",
         **numbers,
     }
     return render(request, "dashboard/analytics/analytics.html", context)
@@ -53,27 +53,27 @@ def analytics_now(request: HttpRequest, org: str) -> HttpResponse:
 def stats_csv(request: HttpRequest, org: str) -> HttpResponse:
     """Return the same table as the API's series."""
     actor, organisation = _whose(request, org)
-    found = series_answer(_scope(actor, organisation), facts.window_asked(request.GET.get("window")), None)
-    return csv_response(OF_SERIES, series_rows(found), name="stats-series")
+    series = series_answer(_scope(actor, organisation), facts.window_asked(request.GET.get("window")), None)
+    return csv_response(OF_SERIES, series_rows(series), name="stats-series")
 
 
 @page()
 def stats_parts_csv(request: HttpRequest, org: str) -> HttpResponse:
     """Return the same table as the API's stats: the total, then by namespace, model and key."""
     actor, organisation = _whose(request, org)
-    found = stats_answer(_scope(actor, organisation), facts.window_asked(request.GET.get("window")))
-    return csv_response(OF_STATS, stats_rows(found), name="stats")
+    stats = stats_answer(_scope(actor, organisation), facts.window_asked(request.GET.get("window")))
+    return csv_response(OF_STATS, stats_rows(stats), name="stats")
 
 
 def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address: str) -> dict[str, Any]:
     """Return the template context. `address` is the page whose links choose another window."""
     slug = organisation.slug
-    found = read(_scope(actor, organisation), window)
-    stats, now = found.stats, found.stats["as_of"]
-    touched = revisions_touching(actor, organisation, stats["from"], now=now)
+    readings = read(_scope(actor, organisation), window)
+    stats, now = readings.stats, readings.stats["as_of"]
+    revisions = revisions_touching(actor, organisation, stats["from"], now=now)
     call = f"GET /api/v1/orgs/{slug}/stats?window={window}"
     title = facts.tokens_title(stats, window=window)
-    marks = marks_of(touched, seconds=stats["window_seconds"])
+    marks = marks_of(revisions, seconds=stats["window_seconds"])
     return {
         "organisation": organisation,
         # The tile shows the live window; for another window the caller reads the live message.
@@ -85,7 +85,7 @@ def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address
             "address": address,
             "stats": stats,
             "rate_call": f"GET /api/v1/orgs/{slug}/stats?window=24h",
-            "rate": facts.rate_of(stats, found.series, found.before, marks, window=window),
+            "rate": facts.rate_of(stats, readings.series, readings.before, marks, window=window),
             "tokens_title": title,
             "bar": facts.tokens_bar(stats, title),
             "namespaces": facts.rows_of(stats["by_namespace"], "namespace", nothing=_nothing(window)),
@@ -97,8 +97,8 @@ def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address
                 title=key_parts.title(stats["by_key"], nothing=no_key),
             ),
             "keys_how": key_parts.HOW,
-            "marks": touched,
-            "marks_title": marks_title(touched, window=facts.WINDOWS[window]),
+            "marks": revisions,
+            "marks_title": marks_title(revisions, window=facts.WINDOWS[window]),
             "call": call,
             "now": f"{reverse('analytics-now', args=[slug])}?window={window}",
             "csv": f"{reverse('stats-csv', args=[slug])}?window={window}",

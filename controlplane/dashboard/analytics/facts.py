@@ -32,19 +32,19 @@ class Rate:
     chart: Chart | None
 
 
-def window_asked(said: str | None) -> str:
-    return said if said in WINDOWS else USUAL
+def window_asked(window: str | None) -> str:
+    return window if window in WINDOWS else USUAL
 
 
-def basis_of(found: Mapping[str, Any]) -> str:
-    return measured(found["covered_seconds"], found["window_seconds"])
+def basis_of(stats: Mapping[str, Any]) -> str:
+    return measured(stats["covered_seconds"], stats["window_seconds"])
 
 
 # The curve
 
 
 def rate_of(
-    found: Mapping[str, Any],
+    stats: Mapping[str, Any],
     series: Mapping[str, Any],
     before: Sequence[float | None],
     marks: Sequence[Mark],
@@ -53,44 +53,44 @@ def rate_of(
 ) -> Rate:
     """Return the hit rate over time. `before` is the previous window in percent, point by point."""
     points = series["points"]
-    values = tuple(None if one["hit_ratio"] is None else round(100 * one["hit_ratio"], 2) for one in points)
+    values = tuple(None if point["hit_ratio"] is None else round(100 * point["hit_ratio"], 2) for point in points)
     note = f"every {duration(series['step_seconds'])}, cached over prompt tokens"
-    known = [one for one in values if one is not None]
-    title = rate_title(found, known, window=window)
-    if not known:
+    known_ratios = [ratio for ratio in values if ratio is not None]
+    title = rate_title(stats, known_ratios, window=window)
+    if not known_ratios:
         return Rate(title, note, None)
     lines = [Series(f"Last {WINDOWS[window]}", values, tone="served")]
-    if any(one is not None for one in before):
+    if any(ratio is not None for ratio in before):
         lines.append(Series(f"The {WINDOWS[window]} before", tuple(before), tone="first", is_dashed=True))
     chart = Chart(
         id="hit-rate",
         title=title,
         unit="percent",
-        xs=tuple(one["at"].timestamp() for one in points),
+        xs=tuple(point["at"].timestamp() for point in points),
         series=tuple(lines),
         marks=tuple(marks),
     )
     return Rate(title, note, chart)
 
 
-def rate_title(found: Mapping[str, Any], known: Sequence[float], *, window: str) -> str:
+def rate_title(stats: Mapping[str, Any], known_ratios: Sequence[float], *, window: str) -> str:
     """Return the chart's title: for 24 h the range, because the live rate is shown beside it."""
-    requests, basis = found["requests"], basis_of(found)
+    requests, basis = stats["requests"], basis_of(stats)
     if not requests:
         return f"Nothing was asked in the last {WINDOWS[window]}"
-    if requests < LEAST_REQUESTS or not found["prompt_tokens"]:
+    if requests < LEAST_REQUESTS or not stats["prompt_tokens"]:
         return f"{requests:,} {noun(requests)}: too few to say a hit rate of {WINDOWS[window]}"
     if window == USUAL:
-        return f"Between {min(known):.1f} and {max(known):.1f} % in {basis}{_change(found, window)}"
-    return f"{rate(found['cached_tokens'], found['prompt_tokens'])} % from the cache in {basis}{_change(found, window)}"
+        return f"Between {min(known_ratios):.1f} and {max(known_ratios):.1f} % in {basis}{_change(stats, window)}"
+    return f"{rate(stats['cached_tokens'], stats['prompt_tokens'])} % from the cache in {basis}{_change(stats, window)}"
 
 
-def _change(found: Mapping[str, Any], window: str) -> str:
+def _change(stats: Mapping[str, Any], window: str) -> str:
     """Return the change of the hit rate, only if the previous window was counted completely."""
-    before = found["before"]
-    if before["hit_ratio"] is None or before["covered_seconds"] < found["window_seconds"]:
+    before = stats["before"]
+    if before["hit_ratio"] is None or before["covered_seconds"] < stats["window_seconds"]:
         return ""
-    points = (found["hit_ratio"] - before["hit_ratio"]) * 100
+    points = (stats["hit_ratio"] - before["hit_ratio"]) * 100
     if abs(points) < LEAST_POINTS:
         return f", as in the {WINDOWS[window]} before"
     return f", {abs(points):.1f} points {'more' if points > 0 else 'less'} than in the {WINDOWS[window]} before"
@@ -99,41 +99,43 @@ def _change(found: Mapping[str, Any], window: str) -> str:
 # Sources of prompt tokens
 
 
-def tokens_title(found: Mapping[str, Any], *, window: str) -> str:
-    return misses_headline(found["missed_tokens_by_reason"], found["prompt_tokens"], window=WINDOWS[window])
+def tokens_title(stats: Mapping[str, Any], *, window: str) -> str:
+    return misses_headline(stats["missed_tokens_by_reason"], stats["prompt_tokens"], window=WINDOWS[window])
 
 
-def fleet_tokens_title(found: Mapping[str, Any], *, window: str) -> str:
+def fleet_tokens_title(stats: Mapping[str, Any], *, window: str) -> str:
     """Return the title for operators, without causes: one customer's own traffic is another's pressure."""
-    if not found["prompt_tokens"]:
+    if not stats["prompt_tokens"]:
         return f"Nothing was asked in the last {WINDOWS[window]}"
-    missed = sum(found["missed_tokens_by_reason"].values())
-    return f"{share_text(missed, found['prompt_tokens'])} of prompt tokens had to be computed in {basis_of(found)}"
+    missed_tokens = sum(stats["missed_tokens_by_reason"].values())
+    return (
+        f"{share_text(missed_tokens, stats['prompt_tokens'])} of prompt tokens had to be computed in {basis_of(stats)}"
+    )
 
 
-def tokens_bar(found: Mapping[str, Any], title: str) -> Bar | None:
-    if not found["prompt_tokens"]:
+def tokens_bar(stats: Mapping[str, Any], title: str) -> Bar | None:
+    if not stats["prompt_tokens"]:
         return None
-    return token_bar(title, found["cached_tokens"], found["missed_tokens_by_reason"])
+    return token_bar(title, stats["cached_tokens"], stats["missed_tokens_by_reason"])
 
 
 # By namespace, model and key
 
 
-def rows_of(found: Sequence[Mapping[str, Any]], by: str, *, nothing: str, title: str | None = None) -> Rows:
+def rows_of(parts: Sequence[Mapping[str, Any]], kind: str, *, nothing: str, title: str | None = None) -> Rows:
     """Return the largest parts, sorted by name so that rows do not move; deleted ones last."""
-    shown = sorted(found[:MOST_ROWS], key=lambda one: (one.get("is_deleted", False), one[by] or ""))
-    rows = [(one[by] or "", one) for one in shown]
-    return Rows(title or _rows_title(found, by, nothing), rows, len(found) - len(shown))
+    largest = sorted(parts[:MOST_ROWS], key=lambda part: (part.get("is_deleted", False), part[kind] or ""))
+    rows = [(part[kind] or "", part) for part in largest]
+    return Rows(title or _rows_title(parts, kind, nothing), rows, len(parts) - len(largest))
 
 
-def _rows_title(found: Sequence[Mapping[str, Any]], by: str, nothing: str) -> str:
+def _rows_title(parts: Sequence[Mapping[str, Any]], kind: str, nothing: str) -> str:
     """Return a title that names the part with most tokens."""
-    total = sum(one["prompt_tokens"] for one in found)
+    total = sum(part["prompt_tokens"] for part in parts)
     if not total:
         return nothing
-    most = max(found, key=lambda one: one["prompt_tokens"])
-    if len(found) == 1:
-        return f"All prompt tokens are of {most[by] or 'one that is gone'}"
-    share = 100 * most["prompt_tokens"] // total
-    return f"{most[by] or 'One that is gone'} has {share} % of the prompt tokens of {counted(len(found), by)}"
+    largest = max(parts, key=lambda part: part["prompt_tokens"])
+    if len(parts) == 1:
+        return f"All prompt tokens are of {largest[kind] or 'one that is gone'}"
+    share = 100 * largest["prompt_tokens"] // total
+    return f"{largest[kind] or 'One that is gone'} has {share} % of the prompt tokens of {counted(len(parts), kind)}"

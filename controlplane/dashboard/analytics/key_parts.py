@@ -12,31 +12,37 @@ HOW: Final = (
 )
 
 
-def parts(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def parts(key_stats: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of `by_key` as facts.rows_of takes them; requests without a known key come last."""
-    return [{**one, "key": _name(one), "is_deleted": one["id"] is None, "note": _note(one)} for one in found]
+    return [
+        {**key_row, "key": _name(key_row), "is_deleted": key_row["id"] is None, "note": _note(key_row)}
+        for key_row in key_stats
+    ]
 
 
-def title(found: Sequence[Mapping[str, Any]], *, nothing: str) -> str:
+def title(key_stats: Sequence[Mapping[str, Any]], *, nothing: str) -> str:
     """Return a title that names the key with most tokens."""
-    named, total = [one for one in found if one["id"]], sum(one["prompt_tokens"] for one in found)
+    named_keys, total = (
+        [key_row for key_row in key_stats if key_row["id"]],
+        sum(key_row["prompt_tokens"] for key_row in key_stats),
+    )
     if not total:
         return nothing
-    if not named:
+    if not named_keys:
         return "Of no request a key is known"
-    most = max(named, key=lambda one: one["prompt_tokens"])
-    if len(found) == 1:
-        return f"All prompt tokens came with {_name(most)}"
-    share = 100 * most["prompt_tokens"] // total
-    return f"{share} % of the prompt tokens came with {_name(most)}, of {counted(len(named), 'key')} that asked"
+    top_key = max(named_keys, key=lambda key_row: key_row["prompt_tokens"])
+    if len(key_stats) == 1:
+        return f"All prompt tokens came with {_name(top_key)}"
+    share = 100 * top_key["prompt_tokens"] // total
+    return f"{share} % of the prompt tokens came with {_name(top_key)}, of {counted(len(named_keys), 'key')} that asked"
 
 
-def _name(one: Mapping[str, Any]) -> str:
-    if one["id"] is None:
+def _name(key_row: Mapping[str, Any]) -> str:
+    if key_row["id"] is None:
         return NO_KEY
-    return one["name"] or "a key that is gone altogether"
+    return key_row["name"] or "a key that is gone altogether"
 
 
-def _note(one: Mapping[str, Any]) -> str:
-    known = [f"{one['prefix']}…"] if one["prefix"] else []
-    return ", ".join([*known, *(["revoked"] if one["is_revoked"] else [])])
+def _note(key_row: Mapping[str, Any]) -> str:
+    notes = [f"{key_row['prefix']}…"] if key_row["prefix"] else []
+    return ", ".join([*notes, *(["revoked"] if key_row["is_revoked"] else [])])

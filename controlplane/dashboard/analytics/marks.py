@@ -44,14 +44,14 @@ class Touched:
         return measured_words(self.effect)
 
 
-def marks_of(touched: Sequence[Touched], *, seconds: int) -> list[Mark]:
+def marks_of(revisions: Sequence[Touched], *, seconds: int) -> list[Mark]:
     """Return the marks for a chart of so many seconds; revisions too close for two labels share one."""
     groups: list[list[Touched]] = []
-    for one in sorted(touched, key=lambda one: one.at):
-        if groups and (one.at - groups[-1][0].at).total_seconds() < seconds / CLOSE:
-            groups[-1].append(one)
+    for revision in sorted(revisions, key=lambda revision: revision.at):
+        if groups and (revision.at - groups[-1][0].at).total_seconds() < seconds / CLOSE:
+            groups[-1].append(revision)
         else:
-            groups.append([one])
+            groups.append([revision])
     return [Mark(group[-1].at.timestamp(), _label(group)) for group in groups]
 
 
@@ -61,7 +61,7 @@ def _label(group: Sequence[Touched]) -> str:
     return f"{group[0].short} rev {group[0].number}".strip()
 
 
-def marks_title(touched: Sequence[Touched], *, window: str) -> str:
-    if not touched:
+def marks_title(revisions: Sequence[Touched], *, window: str) -> str:
+    if not revisions:
         return f"No policy changed in the last {window}"
-    return f"{counted(len(touched), 'policy change')} in the last {window}"
+    return f"{counted(len(revisions), 'policy change')} in the last {window}"

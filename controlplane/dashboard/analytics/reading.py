@@ -29,7 +29,7 @@ def read(scope: Scope, window: str) -> Read:
         earlier = window_before(window_of(window, now))
         step = series["step_seconds"]
         points = selectors.series(scope, earlier, step, columns=HEADLINE) if stats["before"]["requests"] else ()
-        ratios = {floored(one.start, step): hit_ratio(one.counts) for one in points}
+        ratios = {floored(point.start, step): hit_ratio(point.counts) for point in points}
         shift = timedelta(seconds=earlier.seconds)
-        at = [ratios.get(floored(one["at"], step) - shift) for one in series["points"]]
-        return Read(stats, series, [None if one is None else round(100 * one, 2) for one in at])
+        previous_ratios = [ratios.get(floored(point["at"], step) - shift) for point in series["points"]]
+        return Read(stats, series, [None if ratio is None else round(100 * ratio, 2) for ratio in previous_ratios])

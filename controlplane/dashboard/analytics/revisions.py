@@ -27,20 +27,22 @@ def revisions_touching(actor: Actor, organisation: Organisation, since: datetime
 
     Only operators see notes and history of the fleet's level.
     """
-    fleet, own = levels_of(Place(organisation))
+    fleet, organisation_level = levels_of(Place(organisation))
     namespaces = namespaces_visible(actor, organisation)
-    theirs = Q(level__in=[fleet, own]) | Q(level__namespace__in=namespaces.values("pk"))
-    newest = PolicyRevision.objects.filter(theirs, at__gte=since).select_related("level__namespace")
+    visible_levels = Q(level__in=[fleet, organisation_level]) | Q(level__namespace__in=namespaces.values("pk"))
+    newest = PolicyRevision.objects.filter(visible_levels, at__gte=since).select_related("level__namespace")
     rows = list(newest.order_by("-at")[:MOST_SHOWN])
     before = policies_before(rows)
-    found = [(row, before.get((row.level_id, row.number - 1), {})) for row in rows]
-    touching = [(row, old, changes) for row, old in found if (changes := _changes(fleet, own, row, old))]
+    with_previous = [(row, before.get((row.level_id, row.number - 1), {})) for row in rows]
+    touching = [
+        (row, old, changes) for row, old in with_previous if (changes := _changes(fleet, organisation_level, row, old))
+    ]
     effects = effects_of([row.pk for row, _, _ in touching], organisation.pk)
     unstored = [changes for row, _, changes in touching if row.pk not in effects]
     is_foretellable = any(change.field in FIELDS for changes in unstored for change in changes)
-    pks = list(namespaces.values_list("pk", flat=True)) if is_foretellable else []
-    known = curves_known(pks, now) if pks else {}
-    policies = _policies(known)
+    namespace_ids = list(namespaces.values_list("pk", flat=True)) if is_foretellable else []
+    curves = curves_known(namespace_ids, now) if namespace_ids else {}
+    policies = _policies(curves)
     return [
         Touched(
             at=row.at,
@@ -52,7 +54,9 @@ def revisions_touching(actor: Actor, organisation: Organisation, since: datetime
             effect=effects.get(row.pk)
             or Effect(
                 hindsight(
-                    known, _in_force(known, policies, fleet, own, row, old), _in_force(known, policies, fleet, own, row)
+                    curves,
+                    _in_force(curves, policies, fleet, organisation_level, row, old),
+                    _in_force(curves, policies, fleet, organisation_level, row),
                 ),
                 None,
                 None,
@@ -62,35 +66,37 @@ def revisions_touching(actor: Actor, organisation: Organisation, since: datetime
     ]
 
 
-def _changes(fleet: PolicyLevel, own: PolicyLevel, row: PolicyRevision, old: Values) -> list[Change]:
+def _changes(fleet: PolicyLevel, organisation_level: PolicyLevel, row: PolicyRevision, old: Values) -> list[Change]:
     if row.level_id == fleet.pk:
-        return changes_between((old, own.policy), (row.policy, own.policy))
-    if row.level_id == own.pk:
+        return changes_between((old, organisation_level.policy), (row.policy, organisation_level.policy))
+    if row.level_id == organisation_level.pk:
         return changes_between((fleet.policy, old), (fleet.policy, row.policy))
-    above = fleet.policy, own.policy
+    above = fleet.policy, organisation_level.policy
     return changes_between((*above, old), (*above, row.policy))
 
 
 def _in_force(
-    known: Known,
+    curves: Known,
     policies: Policies,
     fleet: PolicyLevel,
-    own: PolicyLevel,
+    organisation_level: PolicyLevel,
     row: PolicyRevision,
     old: Values | None = None,
 ) -> dict[int, Values]:
     """Return the policy in force in each namespace with known traffic, under the revision or its predecessor `old`."""
-    said = row.policy if old is None else old
-    above = [said if level.pk == row.level_id else level.policy for level in (fleet, own)]
-    is_own = row.level_id not in (fleet.pk, own.pk)
+    values = row.policy if old is None else old
+    above = [values if level.pk == row.level_id else level.policy for level in (fleet, organisation_level)]
+    is_own = row.level_id not in (fleet.pk, organisation_level.pk)
     return {
-        one: effective_values([*above, said if is_own and row.level.namespace_id == one else policies.get(one, {})])
-        for one in known
+        namespace_id: effective_values(
+            [*above, values if is_own and row.level.namespace_id == namespace_id else policies.get(namespace_id, {})]
+        )
+        for namespace_id in curves
     }
 
 
-def _policies(known: Known) -> dict[int, Values]:
-    levels = PolicyLevel.objects.filter(namespace__in=list(known)) if known else ()
+def _policies(curves: Known) -> dict[int, Values]:
+    levels = PolicyLevel.objects.filter(namespace__in=list(curves)) if curves else ()
     return {level.namespace_id: level.policy for level in levels if level.namespace_id is not None}
 
 

@@ -42,13 +42,13 @@ def audit(request: HttpRequest) -> HttpResponse:
     permit(actor, OPERATE_ADMIN_READ)
     if request.method != "POST":
         return _page(request, actor)
-    typed = request.POST.get("head", "").strip()
-    if typed and not HEAD.fullmatch(typed):
-        problem = f"Head: “{typed[:90]}” is no head of a trail: a number, a colon and 64 digits from 0 to f."
-        return _page(request, actor, head=typed, head_problem=problem, status=REFUSED)
+    typed_head = request.POST.get("head", "").strip()
+    if typed_head and not HEAD.fullmatch(typed_head):
+        problem = f"Head: “{typed_head[:90]}” is no head of a trail: a number, a colon and 64 digits from 0 to f."
+        return _page(request, actor, head=typed_head, head_problem=problem, status=REFUSED)
     began = time.perf_counter()
-    verdict = audit_verify(remembered_head=typed or None)
-    return _page(request, actor, head=typed, verdict=verdict, seconds=time.perf_counter() - began)
+    verdict = audit_verify(remembered_head=typed_head or None)
+    return _page(request, actor, head=typed_head, verdict=verdict, seconds=time.perf_counter() - began)
 
 
 @page()
@@ -61,7 +61,9 @@ def audit_export(request: HttpRequest) -> Any:
     if rows is None:
         return _page(request, actor, status=REFUSED)
     is_csv = request.GET.get("format") == "csv"
-    lines = csv_lines(HEADS, map(_csv_row, audit_views(rows))) if is_csv else (f"{one}\n" for one in audit_lines(rows))
+    lines = (
+        csv_lines(HEADS, map(_csv_row, audit_views(rows))) if is_csv else (f"{line}\n" for line in audit_lines(rows))
+    )
     name = f"luminet-audit-{timezone.now():%Y%m%d-%H%M%S}.{'csv' if is_csv else 'jsonl'}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
     return StreamingHttpResponse(_chunks(lines), content_type=CSV if is_csv else JSON_LINES, headers=headers)
@@ -79,18 +81,20 @@ def _page(
 ) -> HttpResponse:
     form = AuditForm(request.GET.dict())
     rows, before = _rows(actor, form), _before(request.GET.get("before", ""))
-    found = [] if rows is None else list((rows if before is None else rows.filter(seq__lt=before))[: PAGE + 1])
-    shown, has_more, total = found[:PAGE], len(found) > PAGE, trail_length()
+    records = [] if rows is None else list((rows if before is None else rows.filter(seq__lt=before))[: PAGE + 1])
+    page_records, has_more, total = records[:PAGE], len(records) > PAGE, trail_length()
     is_refused = rows is None
     context = {
         "headline": "Nothing is looked for: something in the question cannot be"
         if is_refused
-        else headline(total, shown=len(shown), is_asked=form.is_asked, has_more=has_more, is_first=before is None),
+        else headline(
+            total, shown=len(page_records), is_asked=form.is_asked, has_more=has_more, is_first=before is None
+        ),
         "total": total,
         "form": form,
-        "rows": [trail_row(record_seen(one, actor)) for one in shown],
+        "rows": [trail_row(record_seen(record, actor)) for record in page_records],
         "is_refused": is_refused,
-        "older": form.query(before=shown[-1].seq) if has_more else "",
+        "older": form.query(before=page_records[-1].seq) if has_more else "",
         "newest": form.query() if before is not None else "",
         "json_lines": form.query(format="jsonl"),
         "csv": form.query(format="csv"),

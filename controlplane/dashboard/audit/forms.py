@@ -18,7 +18,7 @@ class AuditForm(forms.Form):
     verb = forms.CharField(
         label="What was done",
         required=False,
-        widget=forms.Select(choices=[("", "anything"), *sorted(DEEDS.items(), key=lambda one: one[1])]),
+        widget=forms.Select(choices=[("", "anything"), *sorted(DEEDS.items(), key=lambda choice: choice[1])]),
     )
     who = forms.CharField(label="By whom", required=False)
     org = forms.CharField(label="Organisation", required=False)
@@ -32,32 +32,35 @@ class AuditForm(forms.Form):
         super().__init__({name: query.get(name, "").replace("\0", "") for name in self.base_fields})
 
     def clean(self) -> dict[str, Any]:
-        told: dict[str, Any] = self.cleaned_data
+        cleaned: dict[str, Any] = self.cleaned_data
         for name in ("verb", "who", "org", "find"):
-            if len(told.get(name, "")) > MOST_WORDS:
+            if len(cleaned.get(name, "")) > MOST_WORDS:
                 label = self.fields[name].label
-                said = f"{label}: “{told[name][:20]}…” has {len(told[name]):,} characters; {MOST_WORDS} are the most."
-                self.add_error(name, said)
-        since, until = told.get("since"), told.get("until")
+                message = (
+                    f"{label}: “{cleaned[name][:20]}…” has {len(cleaned[name]):,} characters; "
+                    f"{MOST_WORDS} are the most."
+                )
+                self.add_error(name, message)
+        since, until = cleaned.get("since"), cleaned.get("until")
         if since and until and since > until:
             self.add_error("until", f"To: {until} is before {since}, from which on it is to be.")
-        return told
+        return cleaned
 
     def sought(self) -> TrailSought:
-        told = self.cleaned_data
+        cleaned = self.cleaned_data
         return TrailSought(
-            verb=told["verb"],
-            who=told["who"],
-            organisation=told["org"],
-            since=_begins(told["since"]),
-            until=_begins(told["until"], days=1),
-            words=told["find"],
+            verb=cleaned["verb"],
+            who=cleaned["who"],
+            organisation=cleaned["org"],
+            since=_begins(cleaned["since"]),
+            until=_begins(cleaned["until"], days=1),
+            words=cleaned["find"],
         )
 
-    def query(self, **more: Any) -> str:
+    def query(self, **further_parameters: Any) -> str:
         """Return the search as a query string, with further parameters."""
-        said = {**{name: str(self.data[name]) for name in self.base_fields}, **more}
-        return f"?{urlencode({name: value for name, value in said.items() if value not in ('', None)})}"
+        parameters = {**{name: str(self.data[name]) for name in self.base_fields}, **further_parameters}
+        return f"?{urlencode({name: value for name, value in parameters.items() if value not in ('', None)})}"
 
     @property
     def is_asked(self) -> bool:

@@ -92,9 +92,9 @@ class TrailRow:
         return DEEDS.get(verb) or verb.replace(".", " ").replace("-", " ").capitalize()
 
 
-def trail_row(seen: Mapping[str, Any]) -> TrailRow:
-    changes = list(changes_of(seen["before"], seen["after"]))
-    return TrailRow(seen, changes[:MOST_CHANGES], max(0, len(changes) - MOST_CHANGES))
+def trail_row(record: Mapping[str, Any]) -> TrailRow:
+    changes = list(changes_of(record["before"], record["after"]))
+    return TrailRow(record, changes[:MOST_CHANGES], max(0, len(changes) - MOST_CHANGES))
 
 
 def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
@@ -109,22 +109,22 @@ def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
 
 def _change(path: str, was: Any, became: Any) -> TrailChange:
     """Return the change. A policy's value reads as on the policy page."""
-    named = POLICY_PATH.fullmatch(path)
-    if named is None:
+    match = POLICY_PATH.fullmatch(path)
+    if match is None:
         return TrailChange(path or "value", _words(was), _words(became))
-    name = named["field"]
+    name = match["field"]
     before, after = (None if value is MISSING else value_words(name, value) for value in (was, became))
-    return TrailChange(what_words(name, named["model"]), before, after)
+    return TrailChange(what_words(name, match["model"]), before, after)
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield each leaf with its path. A list of plain values is one leaf; an empty object has none."""
     if isinstance(value, Mapping):
-        for name, one in value.items():
-            yield from _values(one, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
-        for number, one in enumerate(value, 1):
-            yield from _values(one, f"{path}.{number}" if path else str(number))
+        for name, child in value.items():
+            yield from _values(child, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and any(isinstance(child, Mapping | list) for child in value):
+        for number, child in enumerate(value, 1):
+            yield from _values(child, f"{path}.{number}" if path else str(number))
     elif value is not None or path:
         yield path, value
 
@@ -138,5 +138,5 @@ def _words(value: Any) -> str | None:
 
 def _plain(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(_plain(one) for one in value) or "nothing"
+        return ", ".join(_plain(element) for element in value) or "nothing"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

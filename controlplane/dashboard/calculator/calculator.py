@@ -31,17 +31,17 @@ OF_MACHINES = ("share", "reserve", "weights", "windows")
 def calculator(request: HttpRequest) -> HttpResponse:
     """Show the answer. Nothing is stored: anyone with the URL sees the same."""
     form = calculator_form(request.GET)
-    found = _counted(form)
+    answer = _counted(form)
     context: dict[str, Any] = {
         "form": form,
-        "counted": found,
-        "headline": found.headline if found else "Nothing is counted: something in the question cannot be",
+        "counted": answer,
+        "headline": answer.headline if answer else "Nothing is counted: something in the question cannot be",
         "address": f"{request.path}?{_link(form)}",
-        "body": json.dumps(form.body(), indent=2) if found else "",
+        "body": json.dumps(form.body(), indent=2) if answer else "",
         "own_open": _is_open(form, OF_NUMBERS),
         "advanced": _is_open(form, OF_MACHINES),
     }
-    return render(request, "dashboard/calculator/calculator.html", context, status=200 if found else REFUSED)
+    return render(request, "dashboard/calculator/calculator.html", context, status=200 if answer else REFUSED)
 
 
 def _is_open(form: CalculatorForm, names: Sequence[str]) -> bool:
@@ -74,8 +74,8 @@ def _link(form: CalculatorForm) -> str:
     """Return the values that differ from the defaults, as a query string."""
     pairs = list[tuple[str, str]]()
     for name in form.base_fields:
-        told, usual = form.data.get(name), _usual(form, name)
-        if told == usual:
+        submitted, default = form.data.get(name), _usual(form, name)
+        if submitted == default:
             continue
-        pairs += [(name, one) for one in told] if isinstance(told, list) else [(name, str(told))]
+        pairs += [(name, choice) for choice in submitted] if isinstance(submitted, list) else [(name, str(submitted))]
     return urlencode(pairs)

@@ -37,12 +37,12 @@ DEMO_CONFIG: Final[Mapping[str, Any]] = {  # the relevant part of engine_agent/d
 DEMO_MODEL: Final = "luminet-demo"
 MODELS = [
     (DEMO, "The demo model"),
-    *((slug, one.name) for slug, one in PRESETS.items()),
+    *((slug, preset.name) for slug, preset in PRESETS.items()),
     (OWN, "Another, by its numbers"),
 ]
 MACHINES = [
     ("", "None: bytes alone"),
-    *((slug, one.name) for slug, one in ACCELERATORS.items()),
+    *((slug, accelerator.name) for slug, accelerator in ACCELERATORS.items()),
     (CUSTOM, "Another, by its numbers"),
 ]
 SHAPE = {
@@ -52,7 +52,7 @@ SHAPE = {
     "head_size": "head_dim",
 }
 FIELDS = {
-    **{theirs: ours for ours, theirs in SHAPE.items()},
+    **{config_key: field_name for field_name, config_key in SHAPE.items()},
     "model": "model",
     "context_tokens": "context",
     "concurrency": "requests",
@@ -71,25 +71,27 @@ FIELDS = {
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _DECIMAL = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_ARGUMENT = re.compile(rf"\b({'|'.join(sorted((one for one in FIELDS if '_' in one), key=len, reverse=True))})\b")
+_ARGUMENT = re.compile(
+    rf"\b({'|'.join(sorted((field_name for field_name in FIELDS if '_' in field_name), key=len, reverse=True))})\b"
+)
 
 
 class NumberField(forms.CharField):
     """A number as people type it: 131,072 and 131 072 are the same. Whole or decimal."""
 
-    def __init__(self, *, is_whole: bool = True, **more: Any) -> None:
+    def __init__(self, *, is_whole: bool = True, **kwargs: Any) -> None:
         widget = forms.TextInput(attrs={"inputmode": "numeric" if is_whole else "decimal", "autocomplete": "off"})
-        super().__init__(widget=widget, max_length=30, **more)
+        super().__init__(widget=widget, max_length=30, **kwargs)
         self.is_whole = is_whole
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "")
-        if not typed:
+        text = str(super().clean(value) or "")
+        if not text:
             return None
-        plain = re.sub(r"[,_\s]", "", typed)
+        plain = re.sub(r"[,_\s]", "", text)
         if not (_WHOLE if self.is_whole else _DECIMAL).fullmatch(plain):
-            wanted = "a whole number, as 8192" if self.is_whole else "a number, as 80 or 0.5"
-            raise forms.ValidationError(f"{self.label}: “{typed}” is not {wanted}.")
+            expected = "a whole number, as 8192" if self.is_whole else "a number, as 80 or 0.5"
+            raise forms.ValidationError(f"{self.label}: “{text}” is not {expected}.")
         return int(plain) if self.is_whole else Decimal(plain)
 
 
@@ -97,13 +99,13 @@ class ParametersField(forms.CharField):
     """A number of parameters: 8.03B, 70b or 8030000000."""
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "")
-        if not typed:
+        text = str(super().clean(value) or "")
+        if not text:
             return None
-        found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.sub(r"[,_]", "", typed).lower())
-        if not found:
-            raise forms.ValidationError(f"{self.label}: “{typed}” is not a number, as 8.03B or 8030000000.")
-        return int(Decimal(found[1]) * _SIZES[found[2]])
+        match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.sub(r"[,_]", "", text).lower())
+        if not match:
+            raise forms.ValidationError(f"{self.label}: “{text}” is not a number, as 8.03B or 8030000000.")
+        return int(Decimal(match[1]) * _SIZES[match[2]])
 
 
 class CalculatorForm(forms.Form):
@@ -174,18 +176,18 @@ class CalculatorForm(forms.Form):
 
     def body(self) -> dict[str, Any]:
         """Return the body of `POST /calculator/kv` that gives the same answer."""
-        told = self.cleaned_data
-        given: dict[str, Any] = {
-            "kv_dtypes": None if set(told["kv_dtype"]) in (set(), {*OFFERED}) else told["kv_dtype"],
-            "context_tokens": told["context"],
-            "concurrency": told["requests"],
-            "shared_prefix_tokens": told["shared"],
-            "tensor_parallel": told["gpus"],
-            "respect_windows": None if told["windows"] == "heed" else False,
-            **_model(told),
-            **_machine(told),
+        cleaned = self.cleaned_data
+        arguments: dict[str, Any] = {
+            "kv_dtypes": None if set(cleaned["kv_dtype"]) in (set(), {*OFFERED}) else cleaned["kv_dtype"],
+            "context_tokens": cleaned["context"],
+            "concurrency": cleaned["requests"],
+            "shared_prefix_tokens": cleaned["shared"],
+            "tensor_parallel": cleaned["gpus"],
+            "respect_windows": None if cleaned["windows"] == "heed" else False,
+            **_model(cleaned),
+            **_machine(cleaned),
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in arguments.items() if value is not None}
 
     def refuse(self, error: InvalidArgument) -> None:
         """Add the error with the page's labels; an argument without a field keeps its name."""
@@ -195,10 +197,10 @@ class CalculatorForm(forms.Form):
             self.add_error(None, f"{error}.")
             return
         label = self.fields[field].label
-        wanted = _ARGUMENT.sub(lambda found: str(self.fields[FIELDS[found[1]]].label), error.wanted)
+        expected = _ARGUMENT.sub(lambda match: str(self.fields[FIELDS[match[1]]].label), error.wanted)
         typed = self.data.get(field)
-        said = f"“{typed}” is not {wanted}" if typed else f"nothing is given, and it is to be {wanted}"
-        self.add_error(field, f"{label}: {said}.")
+        message = f"“{typed}” is not {expected}" if typed else f"nothing is given, and it is to be {expected}"
+        self.add_error(field, f"{label}: {message}.")
 
 
 def calculator_form(query: QueryDict) -> CalculatorForm:
@@ -206,11 +208,11 @@ def calculator_form(query: QueryDict) -> CalculatorForm:
     names = CalculatorForm.base_fields
     if not any(name in query for name in names):
         return CalculatorForm(_usual())
-    told = _usual()
-    told.update({name: query.get(name, "") for name in names if name in query and name != "kv_dtype"})
+    form_values = _usual()
+    form_values.update({name: query.get(name, "") for name in names if name in query and name != "kv_dtype"})
     if "kv_dtype" in query:
-        told["kv_dtype"] = query.getlist("kv_dtype")
-    return CalculatorForm(told)
+        form_values["kv_dtype"] = query.getlist("kv_dtype")
+    return CalculatorForm(form_values)
 
 
 def model_names(form: CalculatorForm) -> Sequence[str]:
@@ -222,31 +224,36 @@ def model_names(form: CalculatorForm) -> Sequence[str]:
 
 
 def _usual() -> dict[str, Any]:
-    return {name: "" if one.initial is None else one.initial for name, one in CalculatorForm.base_fields.items()}
+    return {name: "" if field.initial is None else field.initial for name, field in CalculatorForm.base_fields.items()}
 
 
-def _model(told: Mapping[str, Any]) -> dict[str, Any]:
-    if told["model"] == DEMO:
-        return {"config": dict(DEMO_CONFIG), "parameters": told["parameters"]}
-    if told["model"] != OWN:
-        return {"model": told["model"], "parameters": told["parameters"]}
-    shape = {theirs: told[ours] for ours, theirs in SHAPE.items() if told[ours] is not None}
-    return {"config": {"model_type": "llama", **shape}, "parameters": told["parameters"]}
+def _model(cleaned: Mapping[str, Any]) -> dict[str, Any]:
+    if cleaned["model"] == DEMO:
+        return {"config": dict(DEMO_CONFIG), "parameters": cleaned["parameters"]}
+    if cleaned["model"] != OWN:
+        return {"model": cleaned["model"], "parameters": cleaned["parameters"]}
+    shape = {
+        config_key: cleaned[field_name] for field_name, config_key in SHAPE.items() if cleaned[field_name] is not None
+    }
+    return {"config": {"model_type": "llama", **shape}, "parameters": cleaned["parameters"]}
 
 
-def _machine(told: Mapping[str, Any]) -> dict[str, Any]:
+def _machine(cleaned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments on accelerator and memory; none without an accelerator."""
-    name = told["accelerator"]
+    name = cleaned["accelerator"]
     if not name:
         return {}
-    numbers = {"memory_bytes": _bytes(told["memory"], GB), "bandwidth_bytes_per_second": _speed(told["bandwidth"])}
+    numbers = {
+        "memory_bytes": _bytes(cleaned["memory"], GB),
+        "bandwidth_bytes_per_second": _speed(cleaned["bandwidth"]),
+    }
     if name == CUSTOM and not any(numbers.values()):
         raise InvalidArgument("memory_bytes", None, "there, though another accelerator is chosen")
     return {
         **(numbers if name == CUSTOM else {"accelerator": name}),
-        "memory_utilisation": None if told["share"] is None else float(told["share"] / 100),
-        "reserve_bytes": _bytes(told["reserve"], GIB),
-        "weights_dtype": told["weights"] or None,
+        "memory_utilisation": None if cleaned["share"] is None else float(cleaned["share"] / 100),
+        "reserve_bytes": _bytes(cleaned["reserve"], GIB),
+        "weights_dtype": cleaned["weights"] or None,
     }
 
 

@@ -36,11 +36,13 @@ class Counted:
 def counted_rows(name: str, question: Question, answer: Answer, measured: Sequence[QualityResult]) -> Counted:
     """Return the page's content. `measured`: results of the quality suite on the model."""
     usual = _usual(answer.rows)
-    most = max((row.bytes_per_token for row in answer.rows), default=0)
+    largest_bytes = max((row.bytes_per_token for row in answer.rows), default=0)
     return Counted(
         headline=_headline(name, answer, usual),
         stats=_stats(question.shape, answer, usual),
-        rows=[(row, 100 * row.bytes_per_token / (most or 1), _qualities(row, measured)) for row in answer.rows],
+        rows=[
+            (row, 100 * row.bytes_per_token / (largest_bytes or 1), _qualities(row, measured)) for row in answer.rows
+        ],
         notes=_notes(answer),
         bytes_title=_bytes_title(name, answer, usual),
         fit_title="" if answer.machine is None else _fit_title(answer),
@@ -103,18 +105,18 @@ def _machine_stat(answer: Answer) -> Stat:
     machine = answer.machine
     if machine is None:
         return Stat("Room for the cache", NONE, "Choose an accelerator to see what fits.")
-    said = f" ({machine.weights_dtype})" if machine.weights_dtype else ""
+    dtype_text = f" ({machine.weights_dtype})" if machine.weights_dtype else ""
     note = (
         f"each: {gigabytes(machine.memory_bytes)} × {machine.memory_utilisation:g} − weights "
-        f"{gigabytes(machine.weights_bytes)}{said} − reserve {gigabytes(machine.reserve_bytes)}"
+        f"{gigabytes(machine.weights_bytes)}{dtype_text} − reserve {gigabytes(machine.reserve_bytes)}"
     )
     return Stat("Room for the cache", gigabytes(machine.pool_bytes), note)
 
 
 def _prefix_stat(answer: Answer, usual: FormatRow) -> Stat:
     """Return the bytes that the shared prefix saves."""
-    alone = answer.concurrency * usual.bytes_per_request
-    saved = alone - usual.bytes_at_concurrency
+    unshared_bytes = answer.concurrency * usual.bytes_per_request
+    saved = unshared_bytes - usual.bytes_at_concurrency
     requests = counted(answer.concurrency, "request")
     if not answer.shared_prefix_tokens or answer.concurrency < 2:
         return Stat("Prefix reuse saves", NONE, "Give a shared prefix and more than one request at once.")
@@ -133,19 +135,25 @@ def _bytes_title(name: str, answer: Answer, usual: FormatRow) -> str:
 
 def _fit_title(answer: Answer) -> str:
     fitting = [row for row in answer.rows if row.concurrency_fits]
-    asked = f"{counted(answer.concurrency, 'request')} of {answer.context_tokens:,} tokens"
+    requests_text = f"{counted(answer.concurrency, 'request')} of {answer.context_tokens:,} tokens"
     verb = "fits" if answer.concurrency == 1 else "fit"
     if len(fitting) == len(answer.rows):
-        return f"{asked} {verb} in every format"
+        return f"{requests_text} {verb} in every format"
     if not fitting:
-        return f"{asked} {verb} in no format"
-    rest = ", ".join(row.kv_dtype for row in answer.rows if not row.concurrency_fits)
-    return f"{asked} {verb} in {len(fitting)} of {len(answer.rows)} formats, not in {rest}"
+        return f"{requests_text} {verb} in no format"
+    unfitting = ", ".join(row.kv_dtype for row in answer.rows if not row.concurrency_fits)
+    return f"{requests_text} {verb} in {len(fitting)} of {len(answer.rows)} formats, not in {unfitting}"
 
 
 def _qualities(row: FormatRow, measured: Sequence[QualityResult]) -> Qualities:
-    found = [one for one in measured if one.kv_dtype == row.kv_dtype]
-    return [(one, ", ".join(filter(None, (f"on {one.backend}", divergence_words(one.figures))))) for one in found]
+    results = [quality_result for quality_result in measured if quality_result.kv_dtype == row.kv_dtype]
+    return [
+        (
+            quality_result,
+            ", ".join(filter(None, (f"on {quality_result.backend}", divergence_words(quality_result.figures)))),
+        )
+        for quality_result in results
+    ]
 
 
 def _notes(answer: Answer) -> tuple[str, ...]:

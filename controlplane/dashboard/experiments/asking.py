@@ -68,14 +68,14 @@ class Gateway:
         """Return the first model served to this key. Retry until a new key has reached the gateway."""
         end = time.monotonic() + KEY_SECONDS
         while True:
-            status, told = self._get("/v1/models")
+            status, body = self._get("/v1/models")
             if status != http.client.UNAUTHORIZED:
-                return _first_model(status, told)
+                return _first_model(status, body)
             if time.monotonic() >= end:
                 raise NotAnswered(f"The gateway refuses this key: it did not learn of it within {KEY_SECONDS:.0f} s.")
             time.sleep(BETWEEN_LOOKS)
 
-    def chat(self, model: str, messages: Messages, *, namespace: str = "", **more: Any) -> Answer:
+    def chat(self, model: str, messages: Messages, *, namespace: str = "", **options: Any) -> Answer:
         body = {
             "model": model,
             "messages": messages,
@@ -83,12 +83,12 @@ class Gateway:
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **more,
+            **options,
         }
-        named = {"x-luminet-namespace": namespace} if namespace else {}
+        namespace_header = {"x-luminet-namespace": namespace} if namespace else {}
         began, connection = time.monotonic(), self._connection()
         try:
-            headers = {**self._headers(), "content-type": "application/json", **named}
+            headers = {**self._headers(), "content-type": "application/json", **namespace_header}
             connection.request("POST", f"{self._path}/v1/chat/completions", json.dumps(body).encode(), headers)
             response = connection.getresponse()
             if response.status != http.client.OK:
@@ -127,28 +127,30 @@ class Gateway:
 
 
 def _read(response: http.client.HTTPResponse, began: float, most_seconds: float) -> Answer:
-    first, usage, size = None, dict[str, Any](), 0
+    first_token_at, usage, size = None, dict[str, Any](), 0
     while line := response.readline(MOST_BYTES):
         size += len(line)
         if time.monotonic() - began > most_seconds or size > MOST_BYTES:
             raise NotAnswered(f"The answer was not there within {most_seconds:.0f} s.")
-        told = _event(line)
-        if first is None and _has_text(told):
-            first = time.monotonic()
-        usage = told.get("usage") or usage
+        event = _event(line)
+        if first_token_at is None and _has_text(event):
+            first_token_at = time.monotonic()
+        usage = event.get("usage") or usage
     ended = time.monotonic()
-    ours = tuple((name.lower(), value) for name, value in response.getheaders() if name.lower().startswith(PREFIX))
-    return _answer(ours, usage, ((first or ended) - began) * 1000, (ended - began) * 1000)
+    cache_headers = tuple(
+        (name.lower(), value) for name, value in response.getheaders() if name.lower().startswith(PREFIX)
+    )
+    return _answer(cache_headers, usage, ((first_token_at or ended) - began) * 1000, (ended - began) * 1000)
 
 
 def _answer(headers: tuple[tuple[str, str], ...], usage: Mapping[str, Any], first_ms: float, all_ms: float) -> Answer:
-    named = dict(headers)
+    headers_by_name = dict(headers)
     try:
         return Answer(
             headers=headers,
-            hit=named[f"{PREFIX}cache-hit"],
-            prompt_tokens=int(named[f"{PREFIX}prompt-tokens"]),
-            cached_tokens=int(named[f"{PREFIX}cached-tokens"]),
+            hit=headers_by_name[f"{PREFIX}cache-hit"],
+            prompt_tokens=int(headers_by_name[f"{PREFIX}prompt-tokens"]),
+            cached_tokens=int(headers_by_name[f"{PREFIX}cached-tokens"]),
             usage_prompt_tokens=int(usage["prompt_tokens"]),
             usage_cached_tokens=int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
             first_token_ms=first_ms,
@@ -162,42 +164,42 @@ def _event(line: bytes) -> dict[str, Any]:
     if not line.startswith(b"data:") or b"[DONE]" in line:
         return {}
     try:
-        told = json.loads(line[5:])
+        event = json.loads(line[5:])
     except ValueError:
         raise NotAnswered("The gateway sent what is no JSON.") from None
-    if not isinstance(told, dict):
+    if not isinstance(event, dict):
         return {}
-    if "error" in told:
-        raise CutShort(f"The gateway broke off: {_message(told)}")
-    return told
+    if "error" in event:
+        raise CutShort(f"The gateway broke off: {_message(event)}")
+    return event
 
 
-def _has_text(told: Mapping[str, Any]) -> bool:
-    choices = told.get("choices")
+def _has_text(event: Mapping[str, Any]) -> bool:
+    choices = event.get("choices")
     delta = choices[0].get("delta") if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
     return isinstance(delta, dict) and bool(delta.get("content"))
 
 
-def _first_model(status: int, told: bytes) -> str:
+def _first_model(status: int, body: bytes) -> str:
     if status != http.client.OK:
-        raise NotAnswered(_refusal(status, told))
+        raise NotAnswered(_refusal(status, body))
     try:
-        return str(json.loads(told)["data"][0]["id"])
+        return str(json.loads(body)["data"][0]["id"])
     except (ValueError, LookupError, TypeError):
         raise NotAnswered("No engine serves a model right now.") from None
 
 
-def _refusal(status: int, told: bytes) -> str:
+def _refusal(status: int, body: bytes) -> str:
     try:
-        found = json.loads(told)
+        document = json.loads(body)
     except ValueError:
-        found = {}
-    return f"The gateway answers {status}: {_message(found)}"
+        document = {}
+    return f"The gateway answers {status}: {_message(document)}"
 
 
-def _message(told: Any) -> str:
+def _message(document: Any) -> str:
     try:
-        return str(told["error"]["message"])[:MOST_WORDS]
+        return str(document["error"]["message"])[:MOST_WORDS]
     except (LookupError, TypeError):
         return "and does not say why."
 

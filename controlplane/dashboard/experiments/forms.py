@@ -20,8 +20,8 @@ class TestForm(forms.Form):
         widget=forms.PasswordInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
 
-    def __init__(self, *args: Any, slugs: Sequence[str], makes_key: bool, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, slugs: Sequence[str], makes_key: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.fields["namespace"].choices = [(slug, slug) for slug in slugs]  # type: ignore[attr-defined]
         self.fields["namespace"].error_messages["invalid_choice"] = "There is no namespace “%(value)s” to choose here."
         if makes_key:

@@ -31,13 +31,13 @@ class Rule:
     words: str
 
 
-def rules(own: Own) -> tuple[Rule, ...]:
+def rules(figures: Own) -> tuple[Rule, ...]:
     return (
         Rule(
             "What never changes comes first",
             "A hit reaches from the first token to the first difference. Instructions, tools and documents go first; "
             "names, dates and the question go last.",
-            f"{own.finding}.",
+            f"{figures.finding}.",
             "lint",
             "Check a prompt",
         ),
@@ -45,28 +45,28 @@ def rules(own: Own) -> tuple[Rule, ...]:
             "The same bytes each time",
             "One space, one key of JSON in another place, one time of day, and all blocks of 16 tokens from there on "
             "are computed again. So they are in another namespace or another KV format.",
-            _share(own, "cold", "of prompt tokens had never been seen in their namespace"),
+            _share(figures, "cold", "of prompt tokens had never been seen in their namespace"),
             "misses",
             "Why misses happen",
         ),
         Rule(
             "Again before they expire",
-            _lifetime(own),
-            _share(own, "expired", "of prompt tokens came again too late"),
+            _lifetime(figures),
+            _share(figures, "expired", "of prompt tokens came again too late"),
             "organisation-policy",
             "Times to live",
         ),
     )
 
 
-def _lifetime(own: Own) -> str:
-    more = f" {own.lifetime.more}" if own.lifetime.more else ""
-    return f"In {own.namespace} a block lives {own.lifetime.value}{more}: {own.lifetime.origin}."
+def _lifetime(figures: Own) -> str:
+    suffix = f" {figures.lifetime.more}" if figures.lifetime.more else ""
+    return f"In {figures.namespace} a block lives {figures.lifetime.value}{suffix}: {figures.lifetime.origin}."
 
 
-def _share(own: Own, reason: str, words: str) -> str:
-    if not own.prompt_tokens:
+def _share(figures: Own, reason: str, words: str) -> str:
+    if not figures.prompt_tokens:
         return NOTHING
-    missed = own.missed.get(reason, 0)
-    share = share_text(missed, own.prompt_tokens)
-    return f"{share} {words}: {missed:,} of {own.prompt_tokens:,} in the last {WINDOW}."
+    missed_tokens = figures.missed.get(reason, 0)
+    share = share_text(missed_tokens, figures.prompt_tokens)
+    return f"{share} {words}: {missed_tokens:,} of {figures.prompt_tokens:,} in the last {WINDOW}."

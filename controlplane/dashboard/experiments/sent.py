@@ -9,12 +9,14 @@ Sent = tuple[str, Answer, int]  # label, answer, and its time to the first token
 
 
 def sent_rows(answers: Sequence[tuple[str, Answer]]) -> tuple[Sent, ...]:
-    slowest = max((one.first_token_ms for _, one in answers), default=0.0)
-    return tuple((label, one, round(1000 * one.first_token_ms / slowest) if slowest else 0) for label, one in answers)
+    slowest = max((answer.first_token_ms for _, answer in answers), default=0.0)
+    return tuple(
+        (label, answer, round(1000 * answer.first_token_ms / slowest) if slowest else 0) for label, answer in answers
+    )
 
 
-def hit_ratio(one: Answer) -> float:
-    return one.cached_tokens / one.prompt_tokens if one.prompt_tokens else 0.0
+def hit_ratio(answer: Answer) -> float:
+    return answer.cached_tokens / answer.prompt_tokens if answer.prompt_tokens else 0.0
 
 
 def pair_headline(first: Answer, second: Answer) -> str:
@@ -29,5 +31,5 @@ def pair_headline(first: Answer, second: Answer) -> str:
 
 def speed_words(first: Answer, second: Answer) -> str:
     """Return the two measured times, and claim no more."""
-    before, after = (value_text("milliseconds", one.first_token_ms) for one in (first, second))
+    before, after = (value_text("milliseconds", answer.first_token_ms) for answer in (first, second))
     return f"First token after {before}, then after {after}: two requests, measured here once, network included."

@@ -53,46 +53,46 @@ class NotTried(Exception):
 @page(methods=FORMS)
 def start(request: HttpRequest, org: str) -> HttpResponse:
     actor = actor_within(request, org)
-    found = organisation_for(actor, org, READ)
-    namespaces = _namespaces(actor, found)
+    organisation = organisation_for(actor, org, READ)
+    namespaces = _namespaces(actor, organisation)
     makes_key = _may(actor, MANAGE)
     form = TestForm(
         request.POST if request.method == "POST" else None,
-        slugs=[one.slug for one in namespaces],
+        slugs=[namespace.slug for namespace in namespaces],
         makes_key=makes_key,
     )
     outcome, why = None, ""
     if form.is_bound and form.is_valid():
         try:
-            outcome = _tried(actor, found, form.cleaned_data)
+            outcome = _tried(actor, organisation, form.cleaned_data)
         except NotTried as error:
             why = str(error)
     status = 422 if form.errors else 502 if why else 200
     context = {
-        **_frame(request, actor, found, namespaces),
+        **_frame(request, actor, organisation, namespaces),
         "form": form,
         "makes_key": makes_key,
-        "is_frozen": found.is_suspended,
+        "is_frozen": organisation.is_suspended,
         "why": why,
         "outcome": outcome and _outcome(*outcome),
     }
     return render(request, "dashboard/experiments/start.html", context, status=status)
 
 
-def _tried(actor: Actor, found: Organisation, told: dict[str, Any]) -> tuple[Answer, Answer]:
+def _tried(actor: Actor, organisation: Organisation, cleaned: dict[str, Any]) -> tuple[Answer, Answer]:
     """Send the same prompt twice in the organisation's name."""
-    if found.is_suspended:
-        raise NotTried(f"{found.name} is suspended: its gateway refuses every request.")
+    if organisation.is_suspended:
+        raise NotTried(f"{organisation.name} is suspended: its gateway refuses every request.")
     address = gateway_address()
     if address is None:
         raise NotTried("No gateway has joined this fleet yet, so there is nothing to send a request to.")
     if not _places.acquire(blocking=False):
         raise NotTried(f"{AT_ONCE} tests are running right now. Send yours again in a moment.")
     try:
-        with _key(actor, found, told.get("key")) as secret:
+        with _key(actor, organisation, cleaned.get("key")) as secret:
             gateway = Gateway(address, secret)
             model, messages = gateway.model(), _messages()
-            first, second = (gateway.chat(model, messages, namespace=told["namespace"]) for _ in LABELS)
+            first, second = (gateway.chat(model, messages, namespace=cleaned["namespace"]) for _ in LABELS)
             return first, second
     except NotAnswered as error:
         raise NotTried(str(error)) from None
@@ -102,11 +102,11 @@ def _tried(actor: Actor, found: Organisation, told: dict[str, Any]) -> tuple[Ans
         _places.release()
 
 
-def _key(actor: Actor, found: Organisation, pasted: str | None) -> AbstractContextManager[str]:
+def _key(actor: Actor, organisation: Organisation, pasted: str | None) -> AbstractContextManager[str]:
     """Return a temporary key, or the pasted one if it belongs to this organisation."""
     if pasted is None:
-        return short_key(actor, found)
-    if not keys_of(found).filter(hash=secret_hash(pasted)).exists():
+        return short_key(actor, organisation)
+    if not keys_of(organisation).filter(hash=secret_hash(pasted)).exists():
         raise NotTried("This is no key of this organisation, or it is revoked. Nothing was sent.")
     return nullcontext(pasted)
 
@@ -126,53 +126,62 @@ def _outcome(first: Answer, second: Answer) -> dict[str, Any]:
     }
 
 
-def _frame(request: HttpRequest, actor: Actor, found: Organisation, namespaces: list[Namespace]) -> dict[str, Any]:
-    shown = tile(
-        live_message(organisation_group(found.pk)), slug=found.slug, title="", path=f"/ws/live/orgs/{found.slug}"
+def _frame(
+    request: HttpRequest, actor: Actor, organisation: Organisation, namespaces: list[Namespace]
+) -> dict[str, Any]:
+    live_tile = tile(
+        live_message(organisation_group(organisation.pk)),
+        slug=organisation.slug,
+        title="",
+        path=f"/ws/live/orgs/{organisation.slug}",
     )
-    first = namespaces[0] if namespaces else None
+    first_namespace = namespaces[0] if namespaces else None
     gateway = gateway_address() or ""
     return {
-        "organisation": found,
-        "sections": navigation.sections(actor, found.slug, request.path),
-        "headline": f"{shown.fact}: how to get more" if shown.fact else "Nothing was counted in 24 h: send a request",
-        "tile": shown,
+        "organisation": organisation,
+        "sections": navigation.sections(actor, organisation.slug, request.path),
+        "headline": f"{live_tile.fact}: how to get more"
+        if live_tile.fact
+        else "Nothing was counted in 24 h: send a request",
+        "tile": live_tile,
         "gateway": gateway,
         "snippets": snippets(
             gateway=gateway,
-            prefix=_prefix(found) if _may(actor, MANAGE_READ) else "",
-            model=_model(first),
-            namespace=first.slug if first else "default",
+            prefix=_prefix(organisation) if _may(actor, MANAGE_READ) else "",
+            model=_model(first_namespace),
+            namespace=first_namespace.slug if first_namespace else "default",
         ),
-        "rules": rules(_own(actor, found, first, namespaces)),
+        "rules": rules(_own(actor, organisation, first_namespace, namespaces)),
     }
 
 
-def _own(actor: Actor, found: Organisation, first: Namespace | None, namespaces: list[Namespace]) -> Own:
-    counts = totals_counts(Scope(found.pk, None, None, actor.namespace_ids), window_of("24h", database_now()))
-    place = FLEET if first is None else Place(found, first)
-    in_force = effective(tuple(level.policy for level in levels_of(place)))
-    looked_at = [one.pk for one in namespaces[:20]]
-    slugs = {one.pk: one.slug for one in namespaces}
-    findings = [diagnosis(slugs[pk], told) for pk, told in diagnostics_of(looked_at).items()]
+def _own(
+    actor: Actor, organisation: Organisation, first_namespace: Namespace | None, namespaces: list[Namespace]
+) -> Own:
+    counts = totals_counts(Scope(organisation.pk, None, None, actor.namespace_ids), window_of("24h", database_now()))
+    scope = FLEET if first_namespace is None else Place(organisation, first_namespace)
+    in_force = effective(tuple(level.policy for level in levels_of(scope)))
+    sampled_ids = [namespace.pk for namespace in namespaces[:20]]
+    slugs = {namespace.pk: namespace.slug for namespace in namespaces}
+    findings = [diagnosis(slugs[pk], report) for pk, report in diagnostics_of(sampled_ids).items()]
     return Own(
         prompt_tokens=counts["prompt_tokens"],
         missed={reason: counts[column] for reason, column in MISSED_COLUMN.items()},
         lifetime=lifetime(in_force),
-        namespace=first.slug if first else "every namespace",
+        namespace=first_namespace.slug if first_namespace else "every namespace",
         finding=summary(findings),
     )
 
 
-def _namespaces(actor: Actor, found: Organisation) -> list[Namespace]:
+def _namespaces(actor: Actor, organisation: Organisation) -> list[Namespace]:
     """Return the first namespaces; `default`, which every organisation has, comes first."""
-    rows = list(namespaces_visible(actor, found).order_by("slug")[:MOST_NAMESPACES])
-    return sorted(rows, key=lambda one: (one.slug != "default", one.slug))
+    rows = list(namespaces_visible(actor, organisation).order_by("slug")[:MOST_NAMESPACES])
+    return sorted(rows, key=lambda namespace: (namespace.slug != "default", namespace.slug))
 
 
-def _prefix(found: Organisation) -> str:
+def _prefix(organisation: Organisation) -> str:
     """Return the prefix of the newest key with the scope infer."""
-    key = keys_of(found).filter(scopes__contains=[KeyScope.INFER]).order_by("-created_at").first()
+    key = keys_of(organisation).filter(scopes__contains=[KeyScope.INFER]).order_by("-created_at").first()
     return key.prefix if key else ""
 
 

@@ -14,8 +14,8 @@ _SENTENCE: Final = (
 def fresh_text(words: int) -> str:
     """Return a text that starts with words never sent before, so that no cache can contain it."""
     chance = Random(secrets.token_hex(16))
-    known = _SENTENCE.split()
-    return f"Document {secrets.token_hex(8)}. {' '.join(chance.choice(known) for _ in range(words))}"
+    vocabulary = _SENTENCE.split()
+    return f"Document {secrets.token_hex(8)}. {' '.join(chance.choice(vocabulary) for _ in range(words))}"
 
 
 def words_for(tokens: int) -> int:

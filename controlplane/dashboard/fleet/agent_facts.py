@@ -25,43 +25,45 @@ DEED_WORDS = {
 STATE_WORDS = {"publish": "Hold what was published", "purge": "Purge, and prove it"}
 
 
-def headline(seen: Seen) -> str:
-    name, state = seen["id"], seen["state"]
+def headline(agent: Seen) -> str:
+    name, state = agent["id"], agent["state"]
     if state == "revoked":
         return f"{name} is out of the fleet"
     if state == "enrolled":
         return f"{name} has joined, and was never heard of since"
     if state in ("stale", "down", "failed"):
         return f"{name} is {state}"
-    holds = "holds what is published" if seen["in_sync"] else "does not hold what is published yet"
-    if names := unenforced(seen):
+    holds = "holds what is published" if agent["in_sync"] else "does not hold what is published yet"
+    if names := unenforced(agent):
         holds += f", but does not enforce: {labels_words(names)}"
     return f"{name} is {state} and {holds}"
 
 
-def advice(seen: Seen) -> str:
-    what = "A gateway" if seen["kind"] == "gateway" else f"An engine ({backend_words(seen) or 'backend not reported'})"
-    said = f"{what} of the group {seen['group']}."
-    if seen["not_enforced"] and not seen["conditions"]:
-        told = "; ".join(f"{LABELS[one['field']]}: {one['why']}" for one in seen["not_enforced"])
-        return f"{said} It does not enforce {told}."
-    return sentence(f"{seen['why']}.") if seen["why"] else f"{said} Nothing is wrong with it."
+def advice(agent: Seen) -> str:
+    role_text = (
+        "A gateway" if agent["kind"] == "gateway" else f"An engine ({backend_words(agent) or 'backend not reported'})"
+    )
+    role_sentence = f"{role_text} of the group {agent['group']}."
+    if agent["not_enforced"] and not agent["conditions"]:
+        unenforced_text = "; ".join(f"{LABELS[field['field']]}: {field['why']}" for field in agent["not_enforced"])
+        return f"{role_sentence} It does not enforce {unenforced_text}."
+    return sentence(f"{agent['why']}.") if agent["why"] else f"{role_sentence} Nothing is wrong with it."
 
 
-def sync(seen: Seen) -> Tag:
-    return Tag("holds nothing of ours", "info") if seen["state"] == "revoked" else sync_tag(seen)
+def sync(agent: Seen) -> Tag:
+    return Tag("holds nothing of ours", "info") if agent["state"] == "revoked" else sync_tag(agent)
 
 
-def sync_title(seen: Seen) -> str:
-    if seen["state"] == "revoked":
+def sync_title(agent: Seen) -> str:
+    if agent["state"] == "revoked":
         return "What it held when it was taken out"
-    if seen["in_sync"]:
-        return f"It holds generation {seen['applied_generation']}, as it is to"
-    if not seen["applied_hash"]:
-        return f"It holds nothing yet, and is to hold generation {seen['desired_generation']}"
-    if seen["applied_generation"] == seen["desired_generation"]:
-        return f"It acknowledged generation {seen['applied_generation']}, its engine does not hold it"
-    return f"It holds generation {seen['applied_generation']} of {seen['desired_generation']}"
+    if agent["in_sync"]:
+        return f"It holds generation {agent['applied_generation']}, as it is to"
+    if not agent["applied_hash"]:
+        return f"It holds nothing yet, and is to hold generation {agent['desired_generation']}"
+    if agent["applied_generation"] == agent["desired_generation"]:
+        return f"It acknowledged generation {agent['applied_generation']}, its engine does not hold it"
+    return f"It holds generation {agent['applied_generation']} of {agent['desired_generation']}"
 
 
 def clock_words(skew_seconds: float) -> str:
@@ -108,16 +110,16 @@ def step_words(step: OperationStep) -> str:
 def receipt_words(receipt: Mapping[str, Any] | None, attempts: int) -> str:
     if receipt is None:
         return f"told {counted(attempts, 'time')}, no receipt yet" if attempts else "no receipt yet"
-    said = list[str]()
+    parts = list[str]()
     if receipt.get("blocks") or receipt.get("bytes"):
-        said.append(f"{counted(receipt['blocks'], 'block')}, {bytes_text(receipt['bytes'])}")
+        parts.append(f"{counted(receipt['blocks'], 'block')}, {bytes_text(receipt['bytes'])}")
     if receipt.get("note"):
-        said.append(str(receipt["note"]))
-    result = receipt.get("result") or {}
-    if isinstance(problems := result.get("problems"), list):
-        listed = ": " + "; ".join(str(one) for one in problems[:3]) if problems else ""
-        said.append(f"{counted(len(problems), 'problem')} found{listed}")
-    return ", ".join(said) or "acknowledged"
+        parts.append(str(receipt["note"]))
+    report = receipt.get("result") or {}
+    if isinstance(problems := report.get("problems"), list):
+        listed = ": " + "; ".join(str(problem) for problem in problems[:3]) if problems else ""
+        parts.append(f"{counted(len(problems), 'problem')} found{listed}")
+    return ", ".join(parts) or "acknowledged"
 
 
 # Actions
@@ -128,48 +130,48 @@ def seen_as(*, is_draining: bool, is_revoked: bool) -> str:
     return "revoked" if is_revoked else "draining" if is_draining else "serving"
 
 
-def deeds(seen: Seen, *, others: int) -> list[Deed]:
+def deeds(agent: Seen, *, others: int) -> list[Deed]:
     """Return the possible actions. `others`: other engines of its group that take requests."""
-    if seen["state"] == "revoked":
+    if agent["state"] == "revoked":
         return []
-    name, is_engine = seen["id"], seen["kind"] == "engine"
-    found = list[Deed]()
-    if seen["draining"]:
-        found.append(
+    name, is_engine = agent["id"], agent["kind"] == "engine"
+    actions = list[Deed]()
+    if agent["draining"]:
+        actions.append(
             Deed("resume", f"Resume {name}", "Gateways send it requests again, as its cache and queue deserve.")
         )
     else:
-        found.append(Deed("drain", f"Drain {name}", _drain_words(seen, others)))
+        actions.append(Deed("drain", f"Drain {name}", _drain_words(agent, others)))
     if is_engine:
         words = f"It looks through all that it holds, and its receipt says what does not fit. {_long('integrity')}"
-        found.append(Deed("integrity", "Check integrity", words))
+        actions.append(Deed("integrity", "Check integrity", words))
     words = "It fetches a new token; the old one ends when the new one is first used. Nothing else changes."
-    found.append(Deed("rotate-token", "Renew its token", words))
-    found.append(Deed("revoke", f"Take {name} out of the fleet", _revoke_words(seen, others), confirm=name))
-    return found
+    actions.append(Deed("rotate-token", "Renew its token", words))
+    actions.append(Deed("revoke", f"Take {name} out of the fleet", _revoke_words(agent, others), confirm=name))
+    return actions
 
 
-def _drain_words(seen: Seen, others: int) -> str:
-    running = (seen["running"] or 0) + (seen["waiting"] or 0)
+def _drain_words(agent: Seen, other_engines: int) -> str:
+    running = (agent["running"] or 0) + (agent["waiting"] or 0)
     first = f"it finishes {counted(running, 'request')} first" if running else "it answers nothing at the moment"
-    if seen["kind"] != "engine":
+    if agent["kind"] != "engine":
         return f"It is told to take nothing new; {first}. {_long('drain')}"
     begin = f"Gateways send it nothing new from now on; {first}."
-    return f"{begin} {_left(seen, others)} Its cache stays, and expires as ever. {_long('drain')}"
+    return f"{begin} {_left(agent, other_engines)} Its cache stays, and expires as ever. {_long('drain')}"
 
 
-def _revoke_words(seen: Seen, others: int) -> str:
+def _revoke_words(agent: Seen, other_engines: int) -> str:
     begin = "Its token and its broker login end at once, and no operation waits for it any more."
-    left = f" {_left(seen, others)}" if seen["kind"] == "engine" else ""
-    return f"{begin}{left} Drain it first, or requests under way may fail. Only a join token brings it back."
+    remaining_text = f" {_left(agent, other_engines)}" if agent["kind"] == "engine" else ""
+    return f"{begin}{remaining_text} Drain it first, or requests under way may fail. Only a join token brings it back."
 
 
-def _left(seen: Seen, others: int) -> str:
-    if not others:
-        return f"No other engine of the group {seen['group']} takes requests: they would be refused."
-    takes = "takes" if others == 1 else "take"
-    return f"{counted(others, 'other engine')} of the group {seen['group']} {takes} its share."
+def _left(agent: Seen, other_engines: int) -> str:
+    if not other_engines:
+        return f"No other engine of the group {agent['group']} takes requests: they would be refused."
+    takes = "takes" if other_engines == 1 else "take"
+    return f"{counted(other_engines, 'other engine')} of the group {agent['group']} {takes} its share."
 
 
-def _long(deed: Any) -> str:
-    return f"It has {duration(round(SECONDS[deed]))} for it."
+def _long(action: Any) -> str:
+    return f"It has {duration(round(SECONDS[action]))} for it."

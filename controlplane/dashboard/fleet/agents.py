@@ -66,16 +66,16 @@ def agent_part(request: HttpRequest, agent_id: str) -> HttpResponse:
 @page(methods=FORMS)  # a refused action stays at this address; reloading it shows the agent
 def agent_deed(request: HttpRequest, agent_id: str, deed: str) -> HttpResponse:
     """Perform one of DEEDS. Refuse it if the page is outdated, or the name is not typed."""
-    actor, found = operator_of(request), selectors.agent_for(agent_id)
+    actor, agent = operator_of(request), selectors.agent_for(agent_id)
     if deed not in DEEDS:
         raise NotFound("page")
     if request.method != "POST":
         return redirect("agent", agent_id)
     typed = request.POST.get("confirm", "").strip()
-    refused = _refused(found, deed, request.POST.get("seen", ""), typed)
+    refused = _refused(agent, deed, request.POST.get("seen", ""), typed)
     if not refused:
         try:
-            operation = DEEDS[deed](actor=actor, agent=found)
+            operation = DEEDS[deed](actor=actor, agent=agent)
         except (Conflict, InvalidFields) as error:
             refused = problems_words(error.problems)
         else:
@@ -87,75 +87,75 @@ def agent_deed(request: HttpRequest, agent_id: str, deed: str) -> HttpResponse:
     return _shown(request, selectors.agent_for(agent_id), status=422, tried=tried)
 
 
-def _refused(found: Agent, deed: str, seen: str, typed: str) -> str:
-    if seen != _seen(found):
+def _refused(agent: Agent, action: str, shown_state: str, typed: str) -> str:
+    if shown_state != _seen(agent):
         return "The agent is not as this page showed it any more. Look how it is now; nothing was done."
-    return not_confirmed(typed, found.pk) if deed == "revoke" else ""
+    return not_confirmed(typed, agent.pk) if action == "revoke" else ""
 
 
-def _seen(found: Agent) -> str:
-    return seen_as(is_draining=found.is_draining, is_revoked=found.revoked_at is not None)
+def _seen(agent: Agent) -> str:
+    return seen_as(is_draining=agent.is_draining, is_revoked=agent.revoked_at is not None)
 
 
-def _shown(request: HttpRequest, found: Agent, *, status: int = 200, **tried: Any) -> HttpResponse:
+def _shown(request: HttpRequest, agent: Agent, *, status: int = 200, **tried: Any) -> HttpResponse:
     now, window = timezone.now(), window_asked(request.GET.get("window", ""))
-    pulse, shown = pulse_latest(), _now(found)
-    steps = hits_over(found.pk, now=now, within=window.lasts, step=window.step)
+    pulse, current = pulse_latest(), _now(agent)
+    steps = hits_over(agent.pk, now=now, within=window.lasts, step=window.step)
     context = {
-        **shown,
+        **current,
         **tried,
-        "clock": clock_words(shown["view"]["clock_skew_seconds"]),
-        "enforcement": enforcement_facts(shown["view"]["enforcement"]),
-        "charts": charts(steps, pool_over(found.pk, now=now, within=window.lasts), window, now=now),
+        "clock": clock_words(current["view"]["clock_skew_seconds"]),
+        "enforcement": enforcement_facts(current["view"]["enforcement"]),
+        "charts": charts(steps, pool_over(agent.pk, now=now, within=window.lasts), window, now=now),
         "window": window,
         "windows": WINDOWS.values(),
-        "deeds": deeds(shown["view"], others=_others(found)),
-        "seen": _seen(found),
+        "deeds": deeds(current["view"], others=_others(agent)),
+        "seen": _seen(agent),
         "seq": pulse.seq if pulse else 0,
     }
     return render(request, "dashboard/fleet/agent.html", context, status=status)
 
 
-def _others(found: Agent) -> int:
+def _others(agent: Agent) -> int:
     """Count the other engines of its group that take requests, as far as known."""
     now, cadence = timezone.now(), selectors.fleet_cadence_seconds()
-    ready = selectors.agents_in_state("ready", now=now, cadence=cadence).filter(kind="engine", group=found.group_id)
-    return ready.exclude(pk=found.pk).count()
+    ready = selectors.agents_in_state("ready", now=now, cadence=cadence).filter(kind="engine", group=agent.group_id)
+    return ready.exclude(pk=agent.pk).count()
 
 
-def _now(found: Agent) -> dict[str, Any]:
+def _now(agent: Agent) -> dict[str, Any]:
     now = timezone.now()
     cadence, in_force = selectors.fleet_cadence_seconds(), fields_in_force()
-    view = agent_view(found, now=now, cadence=cadence, in_force=in_force)
-    view["enforcement"] = enforcement_view(found.about)
-    held = pools_held([found.pk], top=MOST_NAMESPACES).get(found.pk, NOTHING)
-    steps = OperationStep.objects.filter(agent=found).select_related("operation").order_by("-pk")[:MOST_STEPS]
-    is_engine = found.kind == "engine"
+    view = agent_view(agent, now=now, cadence=cadence, in_force=in_force)
+    view["enforcement"] = enforcement_view(agent.about)
+    pool_contents = pools_held([agent.pk], top=MOST_NAMESPACES).get(agent.pk, NOTHING)
+    steps = OperationStep.objects.filter(agent=agent).select_related("operation").order_by("-pk")[:MOST_STEPS]
+    is_engine = agent.kind == "engine"
     return {
-        "agent": found,
+        "agent": agent,
         "view": view,
         "headline": headline(view),
         "advice": advice(view),
         "sync": sync(view),
         "sync_title": sync_title(view),
         "is_engine": is_engine,
-        "engine_hash": found.heartbeat.get("engine", {}).get("hash"),
-        "hits": hits_of_agents([found.pk], now=now).get(found.pk, Hits()),
+        "engine_hash": agent.heartbeat.get("engine", {}).get("hash"),
+        "hits": hits_of_agents([agent.pk], now=now).get(agent.pk, Hits()),
         "pool_percent": percent_used(view["pool"]),
-        "bar": pool_bar(view["pool"], held, view["computed_as"]),
-        "held": held_rows(held),
-        "contents": held,
-        "told_at": max((one.at for one in held.top), default=None),
-        **(_canary(isolations_read([found.pk], now=now).get(found.pk, NEVER)) if is_engine else {}),
-        "steps": [(one, step_words(one), receipt_words(one.receipt, one.attempts)) for one in steps],
+        "bar": pool_bar(view["pool"], pool_contents, view["computed_as"]),
+        "held": held_rows(pool_contents),
+        "contents": pool_contents,
+        "told_at": max((part.at for part in pool_contents.top), default=None),
+        **(_canary(isolations_read([agent.pk], now=now).get(agent.pk, NEVER)) if is_engine else {}),
+        "steps": [(step, step_words(step), receipt_words(step.receipt, step.attempts)) for step in steps],
         "observed_at": now,
     }
 
 
-def _canary(found: Isolation) -> dict[str, Any]:
+def _canary(isolation: Isolation) -> dict[str, Any]:
     return {
-        "canary": found,
-        "canary_title": CANARY[found.state],
-        "rounds": [(name, found.rounds[name], meaning) for name, meaning in OUTCOMES.items()],
-        "timing": timing_words(found.timing),
+        "canary": isolation,
+        "canary_title": CANARY[isolation.state],
+        "rounds": [(name, isolation.rounds[name], meaning) for name, meaning in OUTCOMES.items()],
+        "timing": timing_words(isolation.timing),
     }

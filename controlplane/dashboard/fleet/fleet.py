@@ -60,7 +60,7 @@ def fleet_now(request: HttpRequest) -> HttpResponse:
 
 def _fleet(now: datetime) -> dict[str, Any]:
     views = _views(now)
-    names = [one["id"] for one in views]
+    names = [view["id"] for view in views]
     pools = fleet_pools(names, top=len(KINDS))
     agents, rollouts = _agents(views, pools, now), _rollouts(now)
     return {
@@ -78,20 +78,20 @@ def _fleet(now: datetime) -> dict[str, Any]:
 def _views(now: datetime) -> list[dict[str, Any]]:
     cadence, in_force = selectors.fleet_cadence_seconds(), fields_in_force()
     living = selectors.agents_living().order_by("id")
-    return [agent_view(one, now=now, cadence=cadence, in_force=in_force) for one in living]
+    return [agent_view(agent, now=now, cadence=cadence, in_force=in_force) for agent in living]
 
 
 def _agents(views: Sequence[dict[str, Any]], pools: FleetPools, now: datetime) -> list[AgentRow]:
-    names = [one["id"] for one in views]
+    names = [view["id"] for view in views]
     probed, hits = isolations_read(names, now=now), hits_of_agents(names, now=now)
     rows = [
         AgentRow(
-            one,
-            probed.get(one["id"], NEVER),
-            hits.get(one["id"], NO_HITS),
-            fleet_bar(one["pool"], pools.by_agent.get(one["id"], ()), pools.top, one["computed_as"]),
+            view,
+            probed.get(view["id"], NEVER),
+            hits.get(view["id"], NO_HITS),
+            fleet_bar(view["pool"], pools.by_agent.get(view["id"], ()), pools.top, view["computed_as"]),
         )
-        for one in views
+        for view in views
     ]
     return worst_first(rows)
 

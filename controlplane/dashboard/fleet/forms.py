@@ -53,8 +53,8 @@ class JoinTokenForm(RefusableForm):
     lasts = forms.ChoiceField(label="Good for", choices=LASTS, initial="3600")
     once = forms.UUIDField(widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, groups: Sequence[tuple[str, str]], **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, groups: Sequence[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.fields["group"].choices = groups  # type: ignore[attr-defined]
 
     def clean_lasts(self) -> timedelta:

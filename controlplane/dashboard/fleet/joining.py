@@ -46,45 +46,45 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
     form = token_form(request.POST)
     if form.is_valid():
         try:
-            made = _made(actor, form)
+            created = _made(actor, form)
         except Refusal as error:
             form.refuse(error.problems)
         except IdempotencyKeyReused:
             form.add_error(None, "A token was made with this form already. Send it again to make another one.")
         else:
-            if not isinstance(made, JoinToken):
-                return _page(request, made=made, status=201)
-            form.add_error(None, made_before(f"The join token {made.name} ({made.prefix}…)"))
+            if not isinstance(created, JoinToken):
+                return _page(request, made=created, status=201)
+            form.add_error(None, made_before(f"The join token {created.name} ({created.prefix}…)"))
     return _page(request, form=form, status=REFUSED)
 
 
 def _made(actor: Actor, form: JoinTokenForm) -> tuple[JoinToken, str] | JoinToken:
     """Create a token and return it with its secret, or alone for a form sent twice, as by a reload."""
-    told = form.cleaned_data
+    cleaned = form.cleaned_data
 
     def perform() -> tuple[tuple[JoinToken, str], KeptAnswer]:
         token, secret = join_token_create(
             actor=actor,
-            name=told["name"],
-            group=default_group() if told["group"] == DEFAULT else group_for(told["group"]),
-            kind=told["kind"] or None,
-            agent=told["agent"],
-            uses=told["uses"],
-            expires_in=told["lasts"],
+            name=cleaned["name"],
+            group=default_group() if cleaned["group"] == DEFAULT else group_for(cleaned["group"]),
+            kind=cleaned["kind"] or None,
+            agent=cleaned["agent"],
+            uses=cleaned["uses"],
+            expires_in=cleaned["lasts"],
         )
         return (token, secret.secret), KeptAnswer(201, json.dumps({"token": str(token.pk)}))
 
-    said = json.dumps({name: str(value) for name, value in sorted(told.items())})
-    answer = once(
+    payload = json.dumps({name: str(value) for name, value in sorted(cleaned.items())})
+    outcome = once(
         actor=actor,
-        key=f"page {told['once']}",
-        fingerprint=sha256(said.encode()).digest(),
+        key=f"page {cleaned['once']}",
+        fingerprint=sha256(payload.encode()).digest(),
         now=timezone.now(),
         perform=perform,
     )
-    if isinstance(answer, KeptAnswer):
-        return selectors.join_token_for(UUID(json.loads(answer.body)["token"]))
-    return answer
+    if isinstance(outcome, KeptAnswer):
+        return selectors.join_token_for(UUID(json.loads(outcome.body)["token"]))
+    return outcome
 
 
 def _revoke(request: HttpRequest, actor: Actor) -> HttpResponse:
@@ -109,7 +109,7 @@ def _page(
 ) -> HttpResponse:
     now, tokens = timezone.now(), selectors.join_tokens().order_by("-created_at", "pk")
     pages = pager(asked(request.GET.dict()), tokens)
-    rows = [(one, join_token_state(one, now=now), whom(one)) for one in pages]
+    rows = [(join_token, join_token_state(join_token, now=now), whom(join_token)) for join_token in pages]
     if revoking is None and "revoke" in request.GET:
         token = _chosen(request.GET["revoke"])
         revoking = (token, _confirming(token))
@@ -129,10 +129,10 @@ def _page(
     return render(request, "dashboard/fleet/join_tokens.html", context, status=status)
 
 
-def token_form(sent: Any = None) -> JoinTokenForm:
+def token_form(submitted: Any = None) -> JoinTokenForm:
     slugs = groups().order_by("slug").values_list("slug", flat=True)[:MOST_GROUPS]
-    named = [(slug, slug) for slug in dict.fromkeys([DEFAULT, *slugs])]
-    return JoinTokenForm(sent, groups=named)
+    choices = [(slug, slug) for slug in dict.fromkeys([DEFAULT, *slugs])]
+    return JoinTokenForm(submitted, groups=choices)
 
 
 def address_of_ours(request: HttpRequest) -> str:
@@ -140,8 +140,8 @@ def address_of_ours(request: HttpRequest) -> str:
     return f"{request.scheme}://{request.get_host()}"
 
 
-def _confirming(token: JoinToken, sent: Any = None) -> ConfirmForm:
-    return ConfirmForm(sent, name=token.name, what="the token’s name", prefix="end")
+def _confirming(token: JoinToken, submitted: Any = None) -> ConfirmForm:
+    return ConfirmForm(submitted, name=token.name, what="the token’s name", prefix="end")
 
 
 def _chosen(text: str) -> JoinToken:

@@ -65,11 +65,11 @@ class AgentRow:
         return behind["since"] if behind else self.view["desired_at"]
 
 
-def sync_tag(seen: Mapping[str, Any]) -> Tag:
+def sync_tag(agent: Mapping[str, Any]) -> Tag:
     """Return the tag; in sync means that the agent also enforces what it applies."""
-    if not seen["in_sync"]:
+    if not agent["in_sync"]:
         return Tag("catching up", "warn")
-    if names := unenforced(seen):
+    if names := unenforced(agent):
         return Tag(f"in sync, not enforced: {labels_words(names)}", "warn")
     return Tag("in sync", "ok")
 
@@ -82,9 +82,9 @@ def headline(rows: Sequence[AgentRow], rollouts: Sequence[RolloutRow] = ()) -> s
     """Return the state of all agents, and how far a rollout is: an agent that waits for its step is in sync, too."""
     if not rows:
         return "No agent has joined yet"
-    held = sum(row.view["in_sync"] for row in rows)
-    if held < len(rows):
-        synced = f"{held} of {counted(len(rows), 'agent')} {'is' if held == 1 else 'are'} in sync"
+    in_sync = sum(row.view["in_sync"] for row in rows)
+    if in_sync < len(rows):
+        synced = f"{in_sync} of {counted(len(rows), 'agent')} {'is' if in_sync == 1 else 'are'} in sync"
     else:
         synced = f"All {len(rows)} agents are in sync" if rows[1:] else "The only agent is in sync"
     if not rollouts:

@@ -15,10 +15,10 @@ def whom(token: JoinToken) -> str:
 
 def ending(token: JoinToken) -> str:
     """Return what revoking the token means."""
-    stay = f" {counted(token.uses, 'agent')} that joined with it {'stays' if token.uses == 1 else 'stay'}."
-    standing = " It is the one of the environment, and stays revoked: whoever set it there sets another."
+    agents_note = f" {counted(token.uses, 'agent')} that joined with it {'stays' if token.uses == 1 else 'stay'}."
+    environment_note = " It is the one of the environment, and stays revoked: whoever set it there sets another."
     begin = "From then on nobody joins with it."
-    return f"{begin}{stay if token.uses else ''}{standing if is_standing(token) else ''}"
+    return f"{begin}{agents_note if token.uses else ''}{environment_note if is_standing(token) else ''}"
 
 
 def commands(address: str, secret: str, *, kind: str | None, agent: str) -> list[tuple[str, str]]:
@@ -27,7 +27,7 @@ def commands(address: str, secret: str, *, kind: str | None, agent: str) -> list
     join = f"--join {address} --token {secret}{name}"
     engine = ("On the machine with the model", f"luminet agent {join} --model {PLACE_OF_MODEL}")
     gateway = ("For a gateway", f"luminet gateway {join}")
-    return [one for one, of in ((engine, "engine"), (gateway, "gateway")) if kind in (None, of)]
+    return [command for command, role in ((engine, "engine"), (gateway, "gateway")) if kind in (None, role)]
 
 
 def headline(states: Sequence[str], total: int) -> str:

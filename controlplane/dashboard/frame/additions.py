@@ -10,9 +10,9 @@ Place = Literal["home", "overview", "settings", "sign in"]
 Addition = Callable[[HttpRequest], tuple[str, dict[str, Any]]]  # a template and its context
 
 
-def additions_at(place: Place, request: HttpRequest) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what each app with `page_additions` adds at `place`."""
+def additions_at(slot: Place, request: HttpRequest) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what each app with `page_additions` adds at `slot`."""
     for app in apps.get_app_configs():
         additions: Mapping[Place, Addition] = getattr(app, "page_additions", {})
-        if place in additions:
-            yield additions[place](request)
+        if slot in additions:
+            yield additions[slot](request)

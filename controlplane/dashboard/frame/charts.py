@@ -53,10 +53,10 @@ class Chart:
             "across": self.across,
             "xs": self.xs,
             "series": [
-                {"label": one.label, "values": one.values, "tone": one.tone, "dashed": one.is_dashed}
-                for one in self.series
+                {"label": line.label, "values": line.values, "tone": line.tone, "dashed": line.is_dashed}
+                for line in self.series
             ],
-            "marks": [{"at": one.at, "label": one.label} for one in self.marks],
+            "marks": [{"at": mark.at, "label": mark.label} for mark in self.marks],
         }
 
     @property
@@ -67,12 +67,12 @@ class Chart:
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
         """Return the table behind the chart, newest first for a chart over time."""
-        columns = [one.values for one in self.series]
-        found = [
+        columns = [line.values for line in self.series]
+        rows = [
             (self._place(at), [value_text(self.unit, values[number]) for values in columns])
             for number, at in enumerate(self.xs)
         ]
-        return found[::-1] if self.across == "time" else found
+        return rows[::-1] if self.across == "time" else rows
 
     def _place(self, at: float) -> str:
         if self.across == "durations":

@@ -12,8 +12,8 @@ THEME_COOKIE = "luminet_theme"
 
 
 def theme_of(request: HttpRequest) -> str:
-    chosen = request.COOKIES.get(THEME_COOKIE, "")
-    return chosen if chosen in THEMES else "system"
+    theme = request.COOKIES.get(THEME_COOKIE, "")
+    return theme if theme in THEMES else "system"
 
 
 def navigation(request: HttpRequest) -> list[Group]:

@@ -25,4 +25,4 @@ def not_confirmed(typed: str, name: str) -> str:
 
 
 def problems_words(problems: Iterable[FieldProblem]) -> str:
-    return " ".join(sentence(f"{one.message}.") for one in problems)
+    return " ".join(sentence(f"{problem.message}.") for problem in problems)

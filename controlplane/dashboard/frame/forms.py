@@ -30,18 +30,20 @@ class RefusableForm(forms.Form):
     def refuse(self, problems: Iterable[FieldProblem]) -> None:
         """Add a service's problems to their fields."""
         for problem in problems:
-            name, said = self.places.get(problem.field, problem.field), ended(problem.message)
+            name, message = self.places.get(problem.field, problem.field), ended(problem.message)
             if name not in self.fields:
-                self.add_error(None, f"{problem.field}: {said}" if self.names_others else sentence(said))
+                self.add_error(None, f"{problem.field}: {message}" if self.names_others else sentence(message))
             elif self.names_fields:
-                self.add_error(name, f"{self.fields[name].label}: {said}")
+                self.add_error(name, f"{self.fields[name].label}: {message}")
             else:
-                self.add_error(name, sentence(said))
+                self.add_error(name, sentence(message))
 
-    def outdated(self, error: StaleRevision, what: str) -> None:
+    def outdated(self, error: StaleRevision, subject: str) -> None:
         """Add an error for a stale revision. The page shows the current state and keeps the input."""
-        told = f"Somebody changed {what} meanwhile: it is revision {error.actual} now, and this page shows it."
-        self.add_error(None, f"{told} What you typed is kept: send it again to set it nevertheless.")
+        explanation = (
+            f"Somebody changed {subject} meanwhile: it is revision {error.actual} now, and this page shows it."
+        )
+        self.add_error(None, f"{explanation} What you typed is kept: send it again to set it nevertheless.")
 
 
 def typed_field(most: int = 300) -> forms.CharField:
@@ -56,8 +58,8 @@ class ConfirmForm(RefusableForm):
 
     typed = typed_field()
 
-    def __init__(self, *args: Any, name: str, what: str = "", **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, name: str, what: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.name = name
         self.fields["typed"].label = f"Type {name} to confirm"
         missing = f"Type {name}, {what}, to confirm." if what else self.missing.format(name=name)
@@ -73,9 +75,9 @@ class ConfirmForm(RefusableForm):
 class DayField(forms.DateField):
     """A field for a day. Its error message quotes an invalid value."""
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         widget = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
-        super().__init__(input_formats=["%Y-%m-%d"], widget=widget, **more)
+        super().__init__(input_formats=["%Y-%m-%d"], widget=widget, **kwargs)
 
     def to_python(self, value: Any) -> Any:
         try:
@@ -91,8 +93,8 @@ class WordField(forms.ChoiceField):
         try:
             return super().clean(value)
         except forms.ValidationError:
-            known = ", ".join(str(name) for name, _ in self.choices if name)  # type: ignore[misc,union-attr]
-            raise forms.ValidationError(f"{self.label}: “{str(value)[:80]}” is none of {known}.") from None
+            choice_names = ", ".join(str(name) for name, _ in self.choices if name)  # type: ignore[misc,union-attr]
+            raise forms.ValidationError(f"{self.label}: “{str(value)[:80]}” is none of {choice_names}.") from None
 
 
 def after(day: date | None, otherwise: str) -> datetime | None:

@@ -69,30 +69,38 @@ def operators_groups(path: str) -> list[Group]:
 
 def customers_groups(path: str, organisations: Sequence[tuple[str, str]]) -> list[Group]:
     """Return a customer's navigation. `organisations` are (slug, name) pairs; everyone sees the calculator."""
-    shown = organisations[:MOST_ORGANISATIONS]
-    ours = tuple(_link(name, reverse("organisation", args=[slug]), path) for slug, name in shown)
+    shown_organisations = organisations[:MOST_ORGANISATIONS]
+    organisation_links = tuple(
+        _link(name, reverse("organisation", args=[slug]), path) for slug, name in shown_organisations
+    )
     home = Group("", (_link("Cache hits", reverse("home"), path),))
-    mine = [Group("Your organisation" if len(ours) == 1 else "Your organisations", ours)] if ours else []
-    return [home, *mine, Group("Plan", _links((("Calculator", "calculator"),), path))]
+    organisation_groups = (
+        [Group("Your organisation" if len(organisation_links) == 1 else "Your organisations", organisation_links)]
+        if organisation_links
+        else []
+    )
+    return [home, *organisation_groups, Group("Plan", _links((("Calculator", "calculator"),), path))]
 
 
 def sections(actor: Actor, slug: str, path: str) -> list[Link]:
     """Return the organisation's tabs for this actor. Pages of namespaces belong to the first tab."""
     front = reverse("organisation", args=[slug])
-    found = []
-    for one in SECTIONS:
-        if _may(actor, one):
-            address = reverse(one.view, args=[slug])
+    links = []
+    for section in SECTIONS:
+        if _may(actor, section):
+            address = reverse(section.view, args=[slug])
             is_front = address == front
             is_here = path == front or path.startswith(f"{front}/namespaces") if is_front else _is_within(path, address)
-            found.append(Link(one.label, address, is_here))
-    return found
+            links.append(Link(section.label, address, is_here))
+    return links
 
 
 def namespace_sections(actor: Actor, org: str, ns: str, path: str) -> list[Link]:
     """Return the tabs of one namespace, shown below its organisation's."""
-    found = [(one, reverse(one.view, args=[org, ns])) for one in NAMESPACE_SECTIONS if _may(actor, one)]
-    return [Link(one.label, address, path == address) for one, address in found]
+    addresses = [
+        (section, reverse(section.view, args=[org, ns])) for section in NAMESPACE_SECTIONS if _may(actor, section)
+    ]
+    return [Link(section.label, address, path == address) for section, address in addresses]
 
 
 def _may(actor: Actor, section: Section) -> bool:
@@ -101,8 +109,8 @@ def _may(actor: Actor, section: Section) -> bool:
     return is_whole and (rule.scope is None or actor.has(rule.scope))
 
 
-def _links(wanted: Sequence[tuple[str, str]], path: str) -> tuple[Link, ...]:
-    return tuple(_link(label, reverse(view), path) for label, view in wanted)
+def _links(views: Sequence[tuple[str, str]], path: str) -> tuple[Link, ...]:
+    return tuple(_link(label, reverse(view), path) for label, view in views)
 
 
 def _link(label: str, address: str, path: str) -> Link:

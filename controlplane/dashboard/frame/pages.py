@@ -30,14 +30,14 @@ def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
     """Decorate a view for signed-in users; others sign in first and return."""
 
     def decorate(view: View) -> View:
-        shown = login_required(_translated(view))
+        protected = login_required(_translated(view))
 
         @require_http_methods(list(methods))
         @wraps(view)
         def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if request.method == "POST" and not request.user.is_authenticated:
                 return form_refused(request)
-            return shown(request, *args, **kwargs)
+            return protected(request, *args, **kwargs)
 
         return answered
 
@@ -56,9 +56,9 @@ def part(view: View, *, methods: Sequence[str] = READS) -> View:
     def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not request.user.is_authenticated:
             return part_ended(request, SIGNED_OUT, signs_in=True)
-        answer = translated(request, *args, **kwargs)
-        is_refused = answer.status_code in REFUSED and request.headers.get("HX-Request")
-        return part_ended(request, NOT_ANY_MORE) if is_refused else answer
+        response = translated(request, *args, **kwargs)
+        is_refused = response.status_code in REFUSED and request.headers.get("HX-Request")
+        return part_ended(request, NOT_ANY_MORE) if is_refused else response
 
     return shown
 
@@ -87,7 +87,7 @@ def actors_of(request: HttpRequest) -> list[Actor]:
     user, origin = user_of(request), origin_of(request)
     if user.is_operator:
         return [actor_for_operator(user, **origin)]
-    return [actor_for_member(one, **origin) for one in memberships_of(user)]
+    return [actor_for_member(membership, **origin) for membership in memberships_of(user)]
 
 
 def _translated(view: View) -> View:

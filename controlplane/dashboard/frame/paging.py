@@ -22,8 +22,10 @@ class Asked:
     others: Mapping[str, str] = field(default_factory=dict)
 
     def query(self, *, page: int = 1, order: str | None = None) -> str:
-        said = {"find": self.find, "order": self.order if order is None else order, **self.others}
-        return f"?{urlencode({name: value for name, value in {**said, 'page': page - 1 and page}.items() if value})}"
+        parameters = {"find": self.find, "order": self.order if order is None else order, **self.others}
+        return (
+            f"?{urlencode({name: value for name, value in {**parameters, 'page': page - 1 and page}.items() if value})}"
+        )
 
 
 class Pager(Page[Any]):
@@ -58,9 +60,9 @@ class Pager(Page[Any]):
 
 
 class Pages(Paginator):  # type: ignore[type-arg]
-    def __init__(self, rows: Any, asked: Asked) -> None:
+    def __init__(self, rows: Any, list_request: Asked) -> None:
         super().__init__(rows, PAGE)
-        self.asked = asked
+        self.asked = list_request
 
     def _get_page(self, *args: Any, **kwargs: Any) -> Pager:
         return Pager(*args, **kwargs)
@@ -79,14 +81,14 @@ def asked(
     )
 
 
-def page_asked(query: Mapping[str, str], **others: str) -> Asked:
+def page_asked(query: Mapping[str, str], **other_parameters: str) -> Asked:
     """Parse the query string of a list that cannot be searched."""
-    return asked({"page": query.get("page", "")}, others=others)
+    return asked({"page": query.get("page", "")}, others=other_parameters)
 
 
-def pager(of: Asked, rows: Any, total: int | None = None) -> Pager:
+def pager(list_request: Asked, rows: Any, total: int | None = None) -> Pager:
     """Return the requested page, or the last one if there are fewer. Pass `total` if it is known."""
-    pages = Pages(rows, of)
+    pages = Pages(rows, list_request)
     if total is not None:
         pages.count = total
-    return pages.get_page(of.page)  # type: ignore[return-value]
+    return pages.get_page(list_request.page)  # type: ignore[return-value]

@@ -50,9 +50,9 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if isinstance(error, OperationalError):
         is_held = is_busy(error)
         title = "Somebody else is changing this right now" if is_held else "The database does not answer"
-        answer = problem(request, 503, title, "Inference goes on. Reload this page in a moment.")
-        answer["Retry-After"] = "1" if is_held else "5"
-        return answer
+        response = problem(request, 503, title, "Inference goes on. Reload this page in a moment.")
+        response["Retry-After"] = "1" if is_held else "5"
+        return response
     advice = f"Try again in a moment. If it stays, tell an operator this number: {request_id_current() or 'none'}."
     return problem(request, 500, "Something broke on our side", advice)
 
@@ -78,9 +78,9 @@ def typed_fields(request: HttpRequest) -> list[tuple[str, str]]:
 def part_ended(request: HttpRequest, why: str, *, signs_in: bool = False) -> HttpResponse:
     """Return a message that HTMX shows in place of a part, and stop its polling. Input on the page stays."""
     context = {"why": why, "signs_in": signs_in}
-    answer = render(request, "dashboard/frame/_part_ended.html", context, status=STOP_ASKING)
-    answer["HX-Reswap"] = "innerHTML"
-    return answer
+    response = render(request, "dashboard/frame/_part_ended.html", context, status=STOP_ASKING)
+    response["HX-Reswap"] = "innerHTML"
+    return response
 
 
 def problem(

@@ -46,35 +46,35 @@ class Tile:
     is_little: bool
 
 
-def tile(told: Mapping[str, Any], *, slug: str, title: str, path: str) -> Tile:
+def tile(message: Mapping[str, Any], *, slug: str, title: str, path: str) -> Tile:
     return Tile(
         slug=slug,
         title=title,
         path=path,
-        seq=told["seq"],
-        as_of=datetime.fromisoformat(told["as_of"]),
-        fact=fact(told),
-        rate=rate(told["cached_tokens"], told["prompt_tokens"]),
-        permille=told["cached_tokens"] * 1000 // max(1, told["prompt_tokens"]),
-        change=change(told),
-        measured=measured(told["covered_seconds"], told["window_seconds"]),
-        requests=f"{told['requests']:,}",
-        noun=noun(told["requests"]),
-        prompt_tokens=f"{told['prompt_tokens']:,}",
-        saved_tokens=f"{told['saved_tokens']:,}",
-        is_empty=not told["requests"],
-        is_little=told["requests"] < LEAST_REQUESTS,
+        seq=message["seq"],
+        as_of=datetime.fromisoformat(message["as_of"]),
+        fact=fact(message),
+        rate=rate(message["cached_tokens"], message["prompt_tokens"]),
+        permille=message["cached_tokens"] * 1000 // max(1, message["prompt_tokens"]),
+        change=change(message),
+        measured=measured(message["covered_seconds"], message["window_seconds"]),
+        requests=f"{message['requests']:,}",
+        noun=noun(message["requests"]),
+        prompt_tokens=f"{message['prompt_tokens']:,}",
+        saved_tokens=f"{message['saved_tokens']:,}",
+        is_empty=not message["requests"],
+        is_little=message["requests"] < LEAST_REQUESTS,
     )
 
 
-def fact(told: Mapping[str, Any]) -> str:
+def fact(message: Mapping[str, Any]) -> str:
     """Return the tile's headline; empty before anything is counted."""
-    requests = told["requests"]
-    if requests < LEAST_REQUESTS or not told["prompt_tokens"]:
+    requests = message["requests"]
+    if requests < LEAST_REQUESTS or not message["prompt_tokens"]:
         return f"{requests:,} {noun(requests)}" if requests else ""
-    found = change(told)
-    more = f", {found.way} {found.points}" if found.points else ""
-    return f"Hit rate {rate(told['cached_tokens'], told['prompt_tokens'])} %{more}"
+    day_change = change(message)
+    change_text = f", {day_change.way} {day_change.points}" if day_change.points else ""
+    return f"Hit rate {rate(message['cached_tokens'], message['prompt_tokens'])} %{change_text}"
 
 
 def noun(requests: int) -> str:
@@ -94,11 +94,11 @@ def rate_text(cached_tokens: int, prompt_tokens: int) -> str:
     return f"{rate(cached_tokens, prompt_tokens)} %" if prompt_tokens else NONE
 
 
-def change(told: Mapping[str, Any]) -> Change:
+def change(message: Mapping[str, Any]) -> Change:
     """Compare with the day before, if it was counted completely and requests are enough."""
-    now, before = told["hit_ratio"], told["hit_ratio_before"]
-    is_whole = told["covered_seconds_before"] >= told["window_seconds"]
-    if now is None or before is None or not is_whole or told["requests"] < LEAST_REQUESTS:
+    now, before = message["hit_ratio"], message["hit_ratio_before"]
+    is_whole = message["covered_seconds_before"] >= message["window_seconds"]
+    if now is None or before is None or not is_whole or message["requests"] < LEAST_REQUESTS:
         return Change()
     points = (now - before) * 100
     if abs(points) < LEAST_POINTS:

@@ -45,9 +45,9 @@ def bake_word(baked: int, bake: int) -> str:
     return f"{duration(baked // 60 * 60) if baked >= 60 else duration(baked)} of {duration(bake)}"
 
 
-def lengths_in_words(said: str) -> str:
+def lengths_in_words(text: str) -> str:
     """Replace large counts of seconds in a sentence: "bakes for 3600 s" becomes "bakes for 1 h"."""
-    return _SECONDS.sub(lambda found: duration(int(found[1])) if int(found[1]) >= SECONDS_BELOW else found[0], said)
+    return _SECONDS.sub(lambda match: duration(int(match[1])) if int(match[1]) >= SECONDS_BELOW else match[0], text)
 
 
 def counted(number: int, noun: str) -> str:
@@ -63,13 +63,13 @@ def pairs_words(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
-def sentence(said: str) -> str:
+def sentence(text: str) -> str:
     """Return the text with a capital first letter and final punctuation."""
-    return f"{said[:1].upper()}{ended(said)[1:]}"
+    return f"{text[:1].upper()}{ended(text)[1:]}"
 
 
-def ended(said: str) -> str:
-    return said if said.endswith((".", "!", "?")) else f"{said}."
+def ended(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def span(lasts: timedelta) -> str:
@@ -78,7 +78,7 @@ def span(lasts: timedelta) -> str:
     return counted(hours, "hour") if hours <= 24 or hours % 24 else counted(hours // 24, "day")
 
 
-def made_before(what: str) -> str:
+def made_before(subject: str) -> str:
     """Return the error for a form sent twice, as by a reload, after its secret was shown."""
-    past = f"{what} was made with this form already, and its secret was shown then."
+    past = f"{subject} was made with this form already, and its secret was shown then."
     return f"{past} If you do not have it, revoke what was made and send this form again."

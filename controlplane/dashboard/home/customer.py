@@ -63,23 +63,25 @@ class Panel:
         return self.home.total - len(self.home.namespaces)
 
 
-def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> dict[str, Any]:
-    """Return the template context. `so_far`: by namespace, on how many engines a policy in rollout is applied."""
-    found = [panel(home, told, tried, so_far, is_only=len(homes) == 1) for home in homes]
-    tiles = [one.tile for one in found if one.tile is not None]
-    only = tiles[0] if len(found) == 1 and not homes[0].organisation.is_suspended else None
+def home_page(
+    homes: Sequence[Home], live_messages: Told, tried: Tried, rollout_notes: Mapping[int, str]
+) -> dict[str, Any]:
+    """Return the template context. `rollout_notes`: by namespace, how many engines apply a policy in rollout."""
+    panels = [panel(home, live_messages, tried, rollout_notes, is_only=len(homes) == 1) for home in homes]
+    tiles = [panel.tile for panel in panels if panel.tile is not None]
+    only = tiles[0] if len(panels) == 1 and not homes[0].organisation.is_suspended else None
     fact = only.fact if only else ""
     return {
         "headline": fact or headline(homes),
         "advice": f"{headline(homes)}. {advice(homes)}" if fact else advice(homes),
         "fact": fact,
         "fact_of": only.path if only else "",
-        "panels": found,
+        "panels": panels,
         "labels": LABELS,
-        "refused": refusal(ttl for panel in found for _, _, ttl, _ in panel.rows if ttl is not None),
+        "refused": refusal(ttl for panel in panels for _, _, ttl, _ in panel.rows if ttl is not None),
         "live": {
-            "paths": " ".join(one.path for one in tiles),
-            "seq": min((one.seq for one in tiles), default=0),
+            "paths": " ".join(live_tile.path for live_tile in tiles),
+            "seq": min((live_tile.seq for live_tile in tiles), default=0),
         },
     }
 
@@ -115,33 +117,36 @@ def advice(homes: Sequence[Home]) -> str:
 SUSPENDED = "What stands here can be read, not changed, until your operator lifts the suspension."
 
 
-def panel(home: Home, told: Told, tried: Tried, so_far: Mapping[int, str], *, is_only: bool) -> Panel:
+def panel(home: Home, live_messages: Told, tried: Tried, rollout_notes: Mapping[int, str], *, is_only: bool) -> Panel:
     organisation = home.organisation
     bound = bounds_of(organisation.bounds, organisation.bounds_revision).ttl_seconds
-    numbers = told.get(organisation_group(organisation.pk))
-    may = actor_for_member(home.member).has(Scope.POLICY_WRITE) and not organisation.is_suspended
+    numbers = live_messages.get(organisation_group(organisation.pk))
+    may_edit = actor_for_member(home.member).has(Scope.POLICY_WRITE) and not organisation.is_suspended
     slug, name = organisation.slug, "" if is_only else organisation.name
     return Panel(
         home=home,
         role="" if is_only else ROLES[home.member.role],
         rows=[
             (
-                one,
-                facts(one.effective),
-                _ttl(one, bound, tried) if may and bound is not None else None,
-                so_far.get(one.namespace.pk, ""),
+                namespace_home,
+                facts(namespace_home.effective),
+                _ttl(namespace_home, bound, tried) if may_edit and bound is not None else None,
+                rollout_notes.get(namespace_home.namespace.pk, ""),
             )
-            for one in home.namespaces
+            for namespace_home in home.namespaces
         ],
         tile=None if numbers is None else tile(numbers, slug=slug, title=name, path=f"/ws/live/orgs/{slug}"),
-        why_not="Only your operator may change how long blocks live here." if may and bound is None else "",
+        why_not="Only your operator may change how long blocks live here." if may_edit and bound is None else "",
     )
 
 
-def facts(found: Effective) -> list[Fact]:
+def facts(effective_policy: Effective) -> list[Fact]:
     """Return TTL, KV format, and the KV formats requests may choose."""
     formats = ("kv_dtype", "request_kv_dtypes")
-    return [lifetime(found), *(Fact(value_words(name, found.values[name]), _origin(found, name)) for name in formats)]
+    return [
+        lifetime(effective_policy),
+        *(Fact(value_words(name, effective_policy.values[name]), _origin(effective_policy, name)) for name in formats),
+    ]
 
 
 def _ttl(home: NamespaceHome, bound: SecondsRange, tried: Tried) -> Ttl:
@@ -159,40 +164,40 @@ def _ttl(home: NamespaceHome, bound: SecondsRange, tried: Tried) -> Ttl:
 
 def refusal(ttls: Iterable[Ttl]) -> Refusal | None:
     """Return the refused form's error, shown on top because the form may be far down the page."""
-    for one in ttls:
-        said = [str(error) for errors in one.form.errors.values() for error in errors]
-        if said:
-            return Refusal(f"#ttl-{one.slug}", one.what, " ".join(said))
+    for ttl in ttls:
+        messages = [str(error) for errors in ttl.form.errors.values() for error in errors]
+        if messages:
+            return Refusal(f"#ttl-{ttl.slug}", ttl.what, " ".join(messages))
     return None
 
 
-def fleet_ttl(found: Effective, revision: int, tried: Tried, *, agents: int) -> Ttl:
+def fleet_ttl(effective_policy: Effective, revision: int, tried: Tried, *, agents: int) -> Ttl:
     """Return the form for the fleet's TTL, the default where no level sets one."""
     return Ttl(
         action=reverse("fleet-ttl"),
         slug="fleet",
         what="the fleet's default",
-        form=ttl_form("fleet", seconds=found.values["ttl_seconds"], tried=tried.get("fleet")),
+        form=ttl_form("fleet", seconds=effective_policy.values["ttl_seconds"], tried=tried.get("fleet")),
         revision=revision,
         hint=f"From {within(SecondsRange())}.",
         whom=f" to {counted(agents, 'agent')}{' at once' if agents > 1 else ''}" if agents else "",
     )
 
 
-def lifetime(found: Effective) -> Fact:
+def lifetime(effective_policy: Effective) -> Fact:
     """Return how long a block stays matchable: "5 min sliding", "after last use, at most 24 h in all"."""
-    values = found.values
+    values = effective_policy.values
     if not values["prefix_caching"]:
-        return Fact("off", _origin(found, "prefix_caching"), "nothing is kept")
-    length, most = duration(values["ttl_seconds"]), values["max_age_seconds"]
+        return Fact("off", _origin(effective_policy, "prefix_caching"), "nothing is kept")
+    length, maximum_age = duration(values["ttl_seconds"]), values["max_age_seconds"]
     if values["ttl_mode"] == "absolute":
-        return Fact(f"{length} absolute", _origin(found, "ttl_seconds", "ttl_mode"), "counted from creation")
-    cap = "without a cap on age" if most is None else f"at most {duration(most)} in all"
-    return Fact(f"{length} sliding", _origin(found, "ttl_seconds", "ttl_mode"), f"after last use, {cap}")
+        return Fact(f"{length} absolute", _origin(effective_policy, "ttl_seconds", "ttl_mode"), "counted from creation")
+    cap = "without a cap on age" if maximum_age is None else f"at most {duration(maximum_age)} in all"
+    return Fact(f"{length} sliding", _origin(effective_policy, "ttl_seconds", "ttl_mode"), f"after last use, {cap}")
 
 
-def _origin(found: Effective, *fields: str) -> str:
+def _origin(effective_policy: Effective, *fields: str) -> str:
     """Return the levels that set the fields; the fleet is named only if no other level does."""
-    levels = dict.fromkeys(found.origin[field] for field in fields)
+    levels = dict.fromkeys(effective_policy.origin[field] for field in fields)
     decided = [level for level in levels if level != "fleet"] or ["fleet"]
     return ", ".join(ORIGINS[level] for level in decided)

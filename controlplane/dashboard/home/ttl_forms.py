@@ -39,21 +39,21 @@ class TtlForm(forms.Form):
         return amount_read(self.cleaned_data["amount"], AMOUNT_OF_TIME)
 
     def clean(self) -> dict[str, Any]:
-        told: dict[str, Any] = self.cleaned_data
-        if "amount" in told and "unit" in told:
-            seconds = told["amount"] * SIZES[told["unit"]]
+        cleaned: dict[str, Any] = self.cleaned_data
+        if "amount" in cleaned and "unit" in cleaned:
+            seconds = cleaned["amount"] * SIZES[cleaned["unit"]]
             problem = seconds_problem(seconds, POLICY_FIELDS["ttl_seconds"])
             if problem:
-                self.add_error("amount", f"{told['amount']:f} {told['unit']} is {problem}.")
-            told["seconds"] = int(seconds)
-        return told
+                self.add_error("amount", f"{cleaned['amount']:f} {cleaned['unit']} is {problem}.")
+            cleaned["seconds"] = int(seconds)
+        return cleaned
 
     def refuse(self, problems: Iterable[FieldProblem]) -> None:
         """Add a service's problems to their fields."""
-        for one in problems:
-            field = FIELDS.get(one.field)
-            said = ended(one.message if one.field == "note" else in_words(one.message))
-            self.add_error(field, said if field else f"{one.field}: {said}")
+        for problem in problems:
+            field = FIELDS.get(problem.field)
+            message = ended(problem.message if problem.field == "note" else in_words(problem.message))
+            self.add_error(field, message if field else f"{problem.field}: {message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +84,5 @@ def ttl_form(slug: str, *, seconds: int, tried: TtlForm | None) -> TtlForm:
 
 
 def within(bound: SecondsRange) -> str:
-    least, most = duration(bound.min or 1), duration(min(bound.max or WEEK_SECONDS, WEEK_SECONDS))
-    return f"{least} to {most}"
+    minimum, maximum = duration(bound.min or 1), duration(min(bound.max or WEEK_SECONDS, WEEK_SECONDS))
+    return f"{minimum} to {maximum}"

@@ -36,25 +36,25 @@ def fleet_ttl(request: HttpRequest) -> HttpResponse:
     return _set(request, actor, FLEET)
 
 
-def _set(request: HttpRequest, actor: Actor, place: Place) -> HttpResponse:
+def _set(request: HttpRequest, actor: Actor, scope: Place) -> HttpResponse:
     """Publish the TTL and redirect to the start page, or show the form again with its errors."""
     form = TtlForm(request.POST)
     if form.is_valid():
-        outcome = _published(actor, place, form)
+        outcome = _published(actor, scope, form)
         if outcome is not None:
-            return after_publishing(request, outcome, reverse("home"), not_served_words(outcome, place))
-    return home_shown(request, tried={place.name: form}, status=422)
+            return after_publishing(request, outcome, reverse("home"), not_served_words(outcome, scope))
+    return home_shown(request, tried={scope.name: form}, status=422)
 
 
-def _published(actor: Actor, place: Place, form: TtlForm) -> services.Outcome | None:
-    level, seconds = level_of(place), form.cleaned_data["seconds"]
+def _published(actor: Actor, scope: Place, form: TtlForm) -> services.Outcome | None:
+    level, seconds = level_of(scope), form.cleaned_data["seconds"]
     if level.policy.get("ttl_seconds") == seconds:
         form.add_error("amount", f"It is {duration(seconds)} already: revision {level.revision} says so.")
         return None
     try:
         return services.policy_publish(
             actor=actor,
-            place=place,
+            place=scope,
             policy=Policy.model_validate({**level.policy, "ttl_seconds": seconds}),
             expected=frozenset({form.cleaned_data["revision"]}),
             note=form.cleaned_data["note"],
@@ -62,6 +62,8 @@ def _published(actor: Actor, place: Place, form: TtlForm) -> services.Outcome | 
     except (OutOfBounds, InvalidFields, Conflict) as error:
         form.refuse(error.problems)
     except StaleRevision as error:
-        told = f"{was_published(level, error.actual, actor)}; this page shows it now. Yours is kept: send it again"
-        form.add_error(None, f"{told} to publish it as revision {error.actual + 1}.")
+        explanation = (
+            f"{was_published(level, error.actual, actor)}; this page shows it now. Yours is kept: send it again"
+        )
+        form.add_error(None, f"{explanation} to publish it as revision {error.actual + 1}.")
     return None

@@ -49,18 +49,23 @@ def home(request: HttpRequest) -> HttpResponse:
 
 def home_shown(request: HttpRequest, *, tried: Tried | None = None, status: int = 200) -> HttpResponse:
     """Render the start page of operator or customer. `tried`: refused forms, shown as submitted."""
-    user, shown = user_of(request), {"published": published_of(user_of(request), request.GET.get("rollout", ""))}
+    user, publish_context = (
+        user_of(request),
+        {"published": published_of(user_of(request), request.GET.get("rollout", ""))},
+    )
     if not user.is_operator:
         homes = homes_of(user)
         numbers = _analytics(request, homes)
-        told = {group: numbers.get("told") or live_message(group) for group in groups_of(homes)}
-        so_far = progress_by_namespace([one.namespace for found in homes for one in found.namespaces])
-        context = {**home_page(homes, told, tried or {}, so_far), **numbers, **shown}
+        live_messages = {group: numbers.get("told") or live_message(group) for group in groups_of(homes)}
+        rollout_notes = progress_by_namespace(
+            [namespace_home.namespace for home in homes for namespace_home in home.namespaces]
+        )
+        context = {**home_page(homes, live_messages, tried or {}, rollout_notes), **numbers, **publish_context}
         return render(request, "dashboard/home/customer_home.html", context, status=status)
     actor = actor_for_operator(user)
     overview = overview_of()
-    standing = {**overview, **_fleet_numbers(tried or {}, overview["told"]), **watched_of(actor)}
-    context = {**_parts(), **_pulses(), **standing, **shown}
+    fleet_context = {**overview, **_fleet_numbers(tried or {}, overview["told"]), **watched_of(actor)}
+    context = {**_parts(), **_pulses(), **fleet_context, **publish_context}
     return render(request, "dashboard/overview/overview.html", context, status=status)
 
 
@@ -91,9 +96,9 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             except TooManySignIns as error:
                 sign_ins.labels("held_back").inc()
                 form.add_error(None, str(error))
-                answer = sign_in_page(request, form, 429)
-                answer["Retry-After"] = str(error.retry_after_seconds)
-                return answer
+                response = sign_in_page(request, form, 429)
+                response["Retry-After"] = str(error.retry_after_seconds)
+                return response
             else:
                 sign_ins.labels("signed_in").inc()
                 login(request, user)
@@ -134,11 +139,11 @@ def password(request: HttpRequest) -> HttpResponse:
 @require_POST
 def theme(request: HttpRequest) -> HttpResponse:
     """Remember light, dark or the system's theme, and go back to the page."""
-    answer = HttpResponseRedirect(next_page(request))
-    chosen = request.POST.get("theme", "")
-    if chosen in THEMES:
-        answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_SECONDS, samesite="Lax", secure=request.is_secure())
-    return answer
+    response = HttpResponseRedirect(next_page(request))
+    theme = request.POST.get("theme", "")
+    if theme in THEMES:
+        response.set_cookie(THEME_COOKIE, theme, max_age=YEAR_SECONDS, samesite="Lax", secure=request.is_secure())
+    return response
 
 
 def _analytics(request: HttpRequest, homes: Sequence[Home]) -> dict[str, Any]:
@@ -155,20 +160,20 @@ def _parts() -> dict[str, Any]:
         "parts": observed,
         "headline": headline(observed),
         "advice": advice(observed),
-        "is_well": not any(one.is_silent for one in observed),
+        "is_well": not any(part.is_silent for part in observed),
         "observed_at": timezone.now(),
     }
 
 
-def _fleet_numbers(tried: Tried, told: Mapping[str, Any]) -> dict[str, Any]:
+def _fleet_numbers(tried: Tried, message: Mapping[str, Any]) -> dict[str, Any]:
     level = level_of(FLEET)
-    found = effective((level.policy,))
-    ttl = fleet_ttl(found, level.revision, tried, agents=agents_of(groups_below(FLEET)).count())
-    shown = tile(told, slug="fleet", title="", path="/ws/live/fleet")
+    effective_policy = effective((level.policy,))
+    ttl = fleet_ttl(effective_policy, level.revision, tried, agents=agents_of(groups_below(FLEET)).count())
+    live_tile = tile(message, slug="fleet", title="", path="/ws/live/fleet")
     return {
-        "tile": shown,
-        "fact": shown.fact,
-        "lifetime": lifetime(found),
+        "tile": live_tile,
+        "fact": live_tile.fact,
+        "lifetime": lifetime(effective_policy),
         "ttl": ttl,
         "inherit": inheriting("ttl_seconds"),
         "refused": refusal([ttl]),

@@ -25,58 +25,58 @@ class Diagnosis:
         return self.as_of is not None
 
 
-def diagnosis(slug: str, told: Mapping[str, Any]) -> Diagnosis:
+def diagnosis(slug: str, report: Mapping[str, Any]) -> Diagnosis:
     return Diagnosis(
         slug=slug,
-        title=_title(slug, told),
-        points=_points(told),
-        basis=_basis(told),
-        as_of=told["as_of"],
-        findings=[(one["advice"], _values(one)) for one in told["findings"]],
-        partings=told["partings"],
+        title=_title(slug, report),
+        points=_points(report),
+        basis=_basis(report),
+        as_of=report["as_of"],
+        findings=[(finding["advice"], _values(finding)) for finding in report["findings"]],
+        partings=report["partings"],
     )
 
 
-def most_first(found: Sequence[Diagnosis]) -> list[Diagnosis]:
+def most_first(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
     """Sort by the possible gain, largest first; namespaces without a sample come last."""
-    return sorted(found, key=lambda one: (not one.is_sampled, -one.points, one.slug))
+    return sorted(diagnoses, key=lambda diagnosis: (not diagnosis.is_sampled, -diagnosis.points, diagnosis.slug))
 
 
-def summary(found: Sequence[Diagnosis]) -> str:
-    sampled = [one for one in found if one.is_sampled]
+def summary(diagnoses: Sequence[Diagnosis]) -> str:
+    sampled = [diagnosis for diagnosis in diagnoses if diagnosis.is_sampled]
     if not sampled:
         return "No prompt was looked at in the last 24 h"
-    gaining = [one for one in sampled if one.points >= LEAST_POINTS]
+    gaining = [diagnosis for diagnosis in sampled if diagnosis.points >= LEAST_POINTS]
     if not gaining:
         return "In the prompts that were looked at nothing varies that would gain by moving"
-    best = max(gaining, key=lambda one: one.points)
+    best = max(gaining, key=lambda diagnosis: diagnosis.points)
     return f"One change to the prompts of {best.slug} would bring {counted(best.points, 'point')}"
 
 
-def _points(told: Mapping[str, Any]) -> int:
-    if told["hit_ratio_now"] is None or not told["findings"]:
+def _points(report: Mapping[str, Any]) -> int:
+    if report["hit_ratio_now"] is None or not report["findings"]:
         return 0
-    return int((told["hit_ratio_then"] - told["hit_ratio_now"]) * 100 + 1e-9)
+    return int((report["hit_ratio_then"] - report["hit_ratio_now"]) * 100 + 1e-9)
 
 
-def _title(slug: str, told: Mapping[str, Any]) -> str:
-    if told["as_of"] is None:
+def _title(slug: str, report: Mapping[str, Any]) -> str:
+    if report["as_of"] is None:
         return f"{slug}: not looked at in the last 24 h"
-    if not told["findings"]:
+    if not report["findings"]:
         return f"{slug}: nothing varies that would gain by moving"
-    now, then = (int(told[name] * 100 + 1e-9) for name in ("hit_ratio_now", "hit_ratio_then"))
+    now, then = (int(report[name] * 100 + 1e-9) for name in ("hit_ratio_now", "hit_ratio_then"))
     return f"{slug}: hit rate {now} % → {then} % of the sample, with what varies at the end"
 
 
-def _basis(told: Mapping[str, Any]) -> str:
-    if told["as_of"] is None:
+def _basis(report: Mapping[str, Any]) -> str:
+    if report["as_of"] is None:
         return "A gateway looks once at least eight prompts were sampled, four of them new."
-    requests, tokens = counted(told["sampled_requests"], "prompt"), f"{told['sampled_tokens']:,} tokens"
-    return f"{requests} sampled, {tokens}, by {counted(told['gateways'], 'gateway')}"
+    requests, tokens = counted(report["sampled_requests"], "prompt"), f"{report['sampled_tokens']:,} tokens"
+    return f"{requests} sampled, {tokens}, by {counted(report['gateways'], 'gateway')}"
 
 
-def _values(one: Mapping[str, Any]) -> str:
-    distinct, seen = one["distinct"], one["seen"]
-    if distinct >= seen:
-        return f"Another value in each of {seen:,} prompts: a time or an id, perhaps."
-    return f"{counted(distinct, 'value')} in {seen:,} prompts: a name, perhaps."
+def _values(finding: Mapping[str, Any]) -> str:
+    distinct, prompts = finding["distinct"], finding["seen"]
+    if distinct >= prompts:
+        return f"Another value in each of {prompts:,} prompts: a time or an id, perhaps."
+    return f"{counted(distinct, 'value')} in {prompts:,} prompts: a name, perhaps."

@@ -99,34 +99,34 @@ def origin_bar(stats: Mapping[str, Any]) -> Bar | None:
 def rate_chart(series: Mapping[str, Any], revised: Sequence[Revised], *, window: str) -> Chart | None:
     """Return the chart, or None without a point to draw."""
     points = series["points"]
-    if all(one["hit_ratio"] is None for one in points):
+    if all(point["hit_ratio"] is None for point in points):
         return None
     title = _rate_title(points, duration(series["step_seconds"]), window)
-    values = tuple(None if one["hit_ratio"] is None else 100 * one["hit_ratio"] for one in points)
+    values = tuple(None if point["hit_ratio"] is None else 100 * point["hit_ratio"] for point in points)
     return Chart(
         id="hit-rate",
         title=title,
         unit="percent",
-        xs=tuple(one["at"].timestamp() for one in points),
+        xs=tuple(point["at"].timestamp() for point in points),
         series=(Series("Hit rate", values, tone="served"),),
-        marks=tuple(_mark(one) for one in revised[:MOST_MARKS]),
+        marks=tuple(_mark(revision) for revision in revised[:MOST_MARKS]),
     )
 
 
 def _rate_title(points: Sequence[Mapping[str, Any]], step: str, window: str) -> str:
-    counted_points = [one for one in points if one["hit_ratio"] is not None]
-    rates = [(one["hit_ratio"], rate(one["cached_tokens"], one["prompt_tokens"])) for one in counted_points]
-    (_, least), (_, most) = min(rates), max(rates)
-    if least == most:
-        return f"{most} % in {'the only' if len(rates) == 1 else 'all'} {step} with requests, {window}"
-    return f"Between {least} % and {most} % in each {step} with requests, {window}"
+    counted_points = [point for point in points if point["hit_ratio"] is not None]
+    rates = [(point["hit_ratio"], rate(point["cached_tokens"], point["prompt_tokens"])) for point in counted_points]
+    (_, lowest), (_, highest) = min(rates), max(rates)
+    if lowest == highest:
+        return f"{highest} % in {'the only' if len(rates) == 1 else 'all'} {step} with requests, {window}"
+    return f"Between {lowest} % and {highest} % in each {step} with requests, {window}"
 
 
-def _mark(one: Revised) -> Mark:
-    said = "; ".join(_changed(change) for change in one.changes) or "nothing in force changed"
-    of = f"of {one.origin}: " if one.origin else ""
-    note = f" “{one.note}”" if one.note else ""
-    return Mark(one.at.timestamp(), f"rev {one.number}", f"{of}{said}.{note}", one.at)
+def _mark(revision: Revised) -> Mark:
+    changes_text = "; ".join(_changed(change) for change in revision.changes) or "nothing in force changed"
+    origin_text = f"of {revision.origin}: " if revision.origin else ""
+    note = f" “{revision.note}”" if revision.note else ""
+    return Mark(revision.at.timestamp(), f"rev {revision.number}", f"{origin_text}{changes_text}.{note}", revision.at)
 
 
 def _changed(change: Change) -> str:
@@ -134,21 +134,26 @@ def _changed(change: Change) -> str:
     return f"{name}: {value_words(change.field, change.before)} → {value_words(change.field, change.after)}"
 
 
-def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
-    """Return the policy in one line. `so_far`: on how many engines during a rollout."""
+def in_force(values: Mapping[str, Any], rollout_note: str = "") -> str:
+    """Return the policy in one line. `rollout_note`: on how many engines during a rollout."""
     if not values["prefix_caching"]:
-        return f"Prefix caching is off{so_far}: nothing is kept and nothing matches."
-    most = values["max_age_seconds"]
-    age = f", at most {duration(most)}" if values["ttl_mode"] == "sliding" and most is not None else ""
+        return f"Prefix caching is off{rollout_note}: nothing is kept and nothing matches."
+    maximum_age = values["max_age_seconds"]
+    age = f", at most {duration(maximum_age)}" if values["ttl_mode"] == "sliding" and maximum_age is not None else ""
     after = "after last use" if values["ttl_mode"] == "sliding" else "after creation"
     share = f"up to {100 * values['limit_share']:g} % of each pool"
-    kept = f", {100 * values['reserved_share']:g} % guaranteed" if values["reserved_share"] else ""
-    return f"Blocks live {duration(values['ttl_seconds'])} {after}{age} · {values['kv_dtype']} · {share}{kept}{so_far}."
+    guarantee = f", {100 * values['reserved_share']:g} % guaranteed" if values["reserved_share"] else ""
+    return (
+        f"Blocks live {duration(values['ttl_seconds'])} {after}{age} · {values['kv_dtype']} · "
+        f"{share}{guarantee}{rollout_note}."
+    )
 
 
 def held_most_first(residences: Sequence[tuple[str, int, datetime]]) -> list[tuple[str, int, datetime]]:
     """Return the agents that cache its blocks: id, bytes, and time of the report."""
-    return sorted((one for one in residences if one[1]), key=lambda one: (-one[1], one[0]))
+    return sorted(
+        (residence for residence in residences if residence[1]), key=lambda residence: (-residence[1], residence[0])
+    )
 
 
 def held_title(agents: int) -> str:

@@ -105,15 +105,17 @@ class PinForm(PlainForm):
         return None if typed is None else typed.replace(tzinfo=UTC)
 
     def clean(self) -> dict[str, Any]:
-        told: dict[str, Any] = self.cleaned_data
-        if "content" in told and "kind" in told:
+        cleaned: dict[str, Any] = self.cleaned_data
+        if "content" in cleaned and "kind" in cleaned:
             try:
-                told["read"] = told["content"] if told["kind"] == "prompt" else messages_read(told["content"])
-                json.dumps(told["read"], ensure_ascii=False).encode()
+                cleaned["read"] = (
+                    cleaned["content"] if cleaned["kind"] == "prompt" else messages_read(cleaned["content"])
+                )
+                json.dumps(cleaned["read"], ensure_ascii=False).encode()
             except (ValueError, RecursionError) as problem:
-                said = str(problem) if isinstance(problem, BadMessages) else "this holds what is no text"
-                self.add_error("content", sentence(said))
-        return told
+                message = str(problem) if isinstance(problem, BadMessages) else "this holds what is no text"
+                self.add_error("content", sentence(message))
+        return cleaned
 
 
 class BadMessages(ValueError):
@@ -123,41 +125,41 @@ class BadMessages(ValueError):
 def messages_read(typed: str) -> list[dict[str, Any]]:
     """Parse a chat's messages from JSON, or raise BadMessages."""
     try:
-        told = json.loads(typed, parse_constant=_no_constant)
+        messages = json.loads(typed, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise BadMessages(f"this is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise BadMessages("this is nested too deep") from None
-    if isinstance(told, dict) and isinstance(told.get("messages"), list):
-        told = told["messages"]  # the user pasted a whole request body
-    if not isinstance(told, list) or not told:
+    if isinstance(messages, dict) and isinstance(messages.get("messages"), list):
+        messages = messages["messages"]  # the user pasted a whole request body
+    if not isinstance(messages, list) or not messages:
         raise BadMessages("messages are a list with at least one of them")
-    if len(told) > MOST_MESSAGES:
-        raise BadMessages(f"these are {len(told)} messages, {MOST_MESSAGES} are the most")
-    for number, one in enumerate(told):
-        role = one.get("role") if isinstance(one, dict) else None
+    if len(messages) > MOST_MESSAGES:
+        raise BadMessages(f"these are {len(messages)} messages, {MOST_MESSAGES} are the most")
+    for number, message in enumerate(messages):
+        role = message.get("role") if isinstance(message, dict) else None
         if not isinstance(role, str) or not 1 <= len(role) <= MOST_ROLE:
             raise BadMessages(f"message {number + 1} has no role, as system, user or assistant")
-    if _is_deeper(told, MOST_DEPTH):
+    if _is_deeper(messages, MOST_DEPTH):
         raise BadMessages(f"this is nested more than {MOST_DEPTH} levels deep")
-    return told
+    return messages
 
 
 def _no_constant(name: str) -> Any:
     raise BadMessages(f"{name} is no number of JSON")
 
 
-def _is_deeper(told: Any, most: int) -> bool:
-    level: Sequence[Any] = [told]
+def _is_deeper(document: Any, most: int) -> bool:
+    level: Sequence[Any] = [document]
     for _ in range(most):
-        level = [inner for one in level for inner in _inside(one)]
+        level = [child for node in level for child in _inside(node)]
     return bool(level)
 
 
-def _inside(one: Any) -> Iterable[Any]:
-    if isinstance(one, dict):
-        return one.values()
-    return one if isinstance(one, list) else ()
+def _inside(node: Any) -> Iterable[Any]:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
 
 
 class LintForm(forms.Form):

@@ -52,20 +52,20 @@ def organisation_frame(
     }
 
 
-def namespace_frame(request: HttpRequest, found: Inside) -> dict[str, Any]:
-    namespace = found.namespace
+def namespace_frame(request: HttpRequest, access: Inside) -> dict[str, Any]:
+    namespace = access.namespace
     org = namespace.organisation.slug
     return {
-        **organisation_frame(request, found.actor, namespace.organisation),
+        **organisation_frame(request, access.actor, namespace.organisation),
         "namespace": namespace,
-        "namespace_sections": navigation.namespace_sections(found.actor, org, namespace.slug, request.path),
+        "namespace_sections": navigation.namespace_sections(access.actor, org, namespace.slug, request.path),
         "policy_address": reverse("namespace-policy", args=[org, namespace.slug]),
     }
 
 
 def window_asked(request: HttpRequest) -> str:
-    asked = request.GET.get("window", USUAL)
-    return asked if asked in WINDOWS else USUAL
+    window = request.GET.get("window", USUAL)
+    return window if window in WINDOWS else USUAL
 
 
 def windows(chosen: str) -> list[Link]:

@@ -20,15 +20,15 @@ from tenants.access import STATS_READ
 def lint(request: HttpRequest, org: str) -> HttpResponse:
     actor, organisation = within(request, org, STATS_READ)
     form = LintForm(request.POST) if request.method == "POST" else LintForm()
-    answer = _linted(form) if form.is_bound and form.is_valid() else None
+    lint_report = _linted(form) if form.is_bound and form.is_valid() else None
     context: dict[str, Any] = {
         **organisation_frame(request, actor, organisation, path=reverse("misses", args=[org])),
         "form": form,
-        "linted": answer,
+        "linted": lint_report,
         "most_tokens": MOST_TOKENS,
-        "headline": title(answer) if answer else "Find what varies in your prompts",
+        "headline": title(lint_report) if lint_report else "Find what varies in your prompts",
     }
-    is_refused = form.is_bound and answer is None
+    is_refused = form.is_bound and lint_report is None
     return render(request, "dashboard/namespaces/lint.html", context, status=422 if is_refused else 200)
 
 
@@ -44,13 +44,13 @@ def _linted(form: LintForm) -> Lint | None:
     return prompts_linted(prompts)
 
 
-def title(found: Lint) -> str:
-    if found.findings:
-        now, then = (int(ratio * 100 + 1e-9) for ratio in (found.hit_ratio_now, found.hit_ratio_then))
+def title(lint: Lint) -> str:
+    if lint.findings:
+        now, then = (int(ratio * 100 + 1e-9) for ratio in (lint.hit_ratio_now, lint.hit_ratio_then))
         return f"Move what varies to the end: hit rate {now} % → {then} %"
-    if found.suspects:
-        look = "looks" if len(found.suspects) == 1 else "look"
-        return f"{counted(len(found.suspects), 'place')} {look} different the next time, by the form of it"
-    if found.prompts == 1:
+    if lint.suspects:
+        look = "looks" if len(lint.suspects) == 1 else "look"
+        return f"{counted(len(lint.suspects), 'place')} {look} different the next time, by the form of it"
+    if lint.prompts == 1:
         return "Nothing in this prompt looks as if it varied"
     return "Nothing varies in these prompts that would gain by moving"

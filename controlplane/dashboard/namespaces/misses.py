@@ -46,31 +46,33 @@ class NamespaceMisses:
 @page()
 def misses(request: HttpRequest, org: str) -> HttpResponse:
     actor, organisation = within(request, org, STATS_READ)
-    chosen = window_asked(request)
+    window_name = window_asked(request)
     with consistent_read():
-        window = window_of(chosen, database_now())
+        window = window_of(window_name, database_now())
         scope = Scope(organisation.pk, None, None, actor.namespace_ids)
-        counted_by = totals_by(scope, window, by="namespace", kinds=KINDS, columns=COLUMNS)
-        lost = together(taken(window, counted_by.keys()).values())
-        names = names_of("namespace", counted_by.keys())
-    slugs = {pk: one.slug for pk, one in names.items() if not one.is_deleted}
-    prompt, cached, missed = _sum(counted_by.values())
-    worst = sorted((pk for pk in counted_by if pk in slugs), key=lambda pk: (-_missed(counted_by[pk]), slugs[pk]))
+        counts_by_namespace = totals_by(scope, window, by="namespace", kinds=KINDS, columns=COLUMNS)
+        evicted_blocks = together(taken(window, counts_by_namespace.keys()).values())
+        names = names_of("namespace", counts_by_namespace.keys())
+    slugs = {pk: namespace.slug for pk, namespace in names.items() if not namespace.is_deleted}
+    prompt, cached, missed_tokens = _sum(counts_by_namespace.values())
+    worst = sorted(
+        (pk for pk in counts_by_namespace if pk in slugs), key=lambda pk: (-_missed(counts_by_namespace[pk]), slugs[pk])
+    )
     diagnoses = _diagnoses(actor, organisation, worst[:MOST_SHOWN], slugs)
-    title = misses_headline(missed, prompt, window=WINDOWS[chosen])
+    title = misses_headline(missed_tokens, prompt, window=WINDOWS[window_name])
     context = {
         **organisation_frame(request, actor, organisation),
-        "windows": windows(chosen),
-        "window": WINDOWS[chosen],
+        "windows": windows(window_name),
+        "window": WINDOWS[window_name],
         "as_of": window.end,
         "headline": title,
-        "bar": token_bar(f"{share_text(cached, prompt)} of prompt tokens came from the cache", cached, missed)
+        "bar": token_bar(f"{share_text(cached, prompt)} of prompt tokens came from the cache", cached, missed_tokens)
         if prompt
         else None,
-        "reasons": reason_rows(missed, lost),
-        "missed": sum(missed.values()),
-        "reasons_title": reasons_title(missed),
-        "rows": [_row(slugs[pk], counted_by[pk]) for pk in worst[:MOST_SHOWN]],
+        "reasons": reason_rows(missed_tokens, evicted_blocks),
+        "missed": sum(missed_tokens.values()),
+        "reasons_title": reasons_title(missed_tokens),
+        "rows": [_row(slugs[pk], counts_by_namespace[pk]) for pk in worst[:MOST_SHOWN]],
         "unshown": max(0, len(worst) - MOST_SHOWN),
         "diagnoses": diagnoses,
         "summary": summary(diagnoses),
@@ -80,18 +82,20 @@ def misses(request: HttpRequest, org: str) -> HttpResponse:
 
 def _diagnoses(actor: Any, organisation: Any, worst: Sequence[int], slugs: Mapping[int, str]) -> list[Diagnosis]:
     """Diagnose the namespaces with most misses, or the first ones if nothing is counted yet."""
-    known = dict(slugs)
-    wanted = list(worst)
-    if not wanted:
-        known = dict(namespaces_visible(actor, organisation).order_by("slug").values_list("pk", "slug")[:MOST_SHOWN])
-        wanted = list(known)
-    return most_first([diagnosis(known[pk], told) for pk, told in diagnostics_of(wanted).items()])
+    slugs_by_id = dict(slugs)
+    namespace_ids = list(worst)
+    if not namespace_ids:
+        slugs_by_id = dict(
+            namespaces_visible(actor, organisation).order_by("slug").values_list("pk", "slug")[:MOST_SHOWN]
+        )
+        namespace_ids = list(slugs_by_id)
+    return most_first([diagnosis(slugs_by_id[pk], report) for pk, report in diagnostics_of(namespace_ids).items()])
 
 
 def _sum(counts: Any) -> tuple[int, int, dict[str, int]]:
     rows = list(counts)
-    prompt, cached = (sum(one[name] for one in rows) for name in ("prompt_tokens", "cached_tokens"))
-    return prompt, cached, {reason: sum(one[column] for one in rows) for reason, column in MISSED_COLUMN.items()}
+    prompt, cached = (sum(row[name] for row in rows) for name in ("prompt_tokens", "cached_tokens"))
+    return prompt, cached, {reason: sum(row[column] for row in rows) for reason, column in MISSED_COLUMN.items()}
 
 
 def _missed(counts: Counts) -> int:
@@ -99,7 +103,7 @@ def _missed(counts: Counts) -> int:
 
 
 def _row(slug: str, counts: Counts) -> NamespaceMisses:
-    missed = {reason: counts[column] for reason, column in MISSED_COLUMN.items()}
-    total, reason = sum(missed.values()), main_reason(missed)
+    missed_tokens = {reason: counts[column] for reason, column in MISSED_COLUMN.items()}
+    total, reason = sum(missed_tokens.values()), main_reason(missed_tokens)
     label = REASONS[reason].label if reason else "nothing but ends of prompts" if total else "nothing missed"
-    return NamespaceMisses(slug, counts["prompt_tokens"], total, label, missed[reason] if reason else 0)
+    return NamespaceMisses(slug, counts["prompt_tokens"], total, label, missed_tokens[reason] if reason else 0)

@@ -48,25 +48,25 @@ from tenants.services.namespaces import namespace_delete, namespace_update
 
 @page()
 def namespace(request: HttpRequest, org: str, ns: str) -> HttpResponse:
-    found = inside(request, org, ns, STATS_READ)
+    access = inside(request, org, ns, STATS_READ)
     window = window_asked(request)
-    now = _now(found, window)
-    place = Place(found.namespace.organisation, found.namespace)
-    policy = policy_in_force(place)
-    progress = policy_progress(place, policy.levels)
+    now = _now(access, window)
+    scope = Place(access.namespace.organisation, access.namespace)
+    policy = policy_in_force(scope)
+    progress = policy_progress(scope, policy.levels)
     return render(
         request,
         "dashboard/namespaces/namespace.html",
         {
-            **namespace_frame(request, found),
+            **namespace_frame(request, access),
             **now,
-            **_evictions(found, now["stats"]["blocks_left"], window_of(window, now["as_of"])),
+            **_evictions(access, now["stats"]["blocks_left"], window_of(window, now["as_of"])),
             "windows": windows(window),
-            "chart": _chart(found, window, policy, now["stats"]["from"]),
+            "chart": _chart(access, window, policy, now["stats"]["from"]),
             "in_force": in_force(policy.effective.values, so_far(progress)),
             "progress": progress_words(progress),
             "revision": policy.levels[-1].revision,
-            "may_manage": may(found.actor, MANAGE, found.namespace.organisation),
+            "may_manage": may(access.actor, MANAGE, access.namespace.organisation),
             "seq": int(now["stats"]["as_of"].timestamp() * 1_000),
         },
     )
@@ -75,63 +75,63 @@ def namespace(request: HttpRequest, org: str, ns: str) -> HttpResponse:
 @part
 def namespace_now(request: HttpRequest, org: str, ns: str) -> HttpResponse:
     """Render the numbers alone, for HTMX, whenever new ones are counted."""
-    found = inside(request, org, ns, STATS_READ)
-    context = {**_now(found, window_asked(request)), "namespace": found.namespace, "swapped": True}
+    access = inside(request, org, ns, STATS_READ)
+    context = {**_now(access, window_asked(request)), "namespace": access.namespace, "swapped": True}
     return render(request, "dashboard/namespaces/_namespace_now.html", context)
 
 
 @part
 def evictions(request: HttpRequest, org: str, ns: str) -> HttpResponse:
-    found = inside(request, org, ns, STATS_READ)
+    access = inside(request, org, ns, STATS_READ)
     window = window_asked(request)
-    read = window_of(window, database_now())
-    counts = totals_counts(_scope(found), read)
-    left = {name.removesuffix("_blocks"): counts[name] for name in BLOCK_COLUMNS}
-    context = {**_evictions(found, left, read), "namespace": found.namespace, "window": window}
+    time_window = window_of(window, database_now())
+    counts = totals_counts(_scope(access), time_window)
+    blocks_left = {name.removesuffix("_blocks"): counts[name] for name in BLOCK_COLUMNS}
+    context = {**_evictions(access, blocks_left, time_window), "namespace": access.namespace, "window": window}
     return render(request, "dashboard/namespaces/_evictions.html", context)
 
 
-def _scope(found: Inside) -> Scope:
-    return Scope(found.namespace.organisation_id, found.namespace.pk, None, found.actor.namespace_ids)
+def _scope(access: Inside) -> Scope:
+    return Scope(access.namespace.organisation_id, access.namespace.pk, None, access.actor.namespace_ids)
 
 
-def _now(found: Inside, window: str) -> dict[str, Any]:
-    stats = stats_answer(_scope(found), window, by_key=False)
-    held = held_most_first(residences_of(found.namespace))
+def _now(access: Inside, window: str) -> dict[str, Any]:
+    stats = stats_answer(_scope(access), window, by_key=False)
+    residences = held_most_first(residences_of(access.namespace))
     return {
         "window": window,
         "window_words": WINDOWS[window],
         "stats": stats,
-        "headline": headline(stats, slug=found.namespace.slug, window=WINDOWS[window]),
+        "headline": headline(stats, slug=access.namespace.slug, window=WINDOWS[window]),
         "facts": stats_row(stats),
         "bar": origin_bar(stats),
-        "held": held,
-        "resident": sum(size for _, size, _ in held),
-        "held_title": held_title(len(held)),
+        "held": residences,
+        "resident": sum(size for _, size, _ in residences),
+        "held_title": held_title(len(residences)),
         "as_of": stats["as_of"],
     }
 
 
-def _evictions(found: Inside, left: dict[str, int], window: Window) -> dict[str, Any]:
+def _evictions(access: Inside, blocks_left: dict[str, int], window: Window) -> dict[str, Any]:
     """Return the context of the evictions panel; only operators get names."""
-    slug, pk, said = found.namespace.slug, found.namespace.pk, WINDOWS[window.name]
-    whose = "its" if found.actor.is_operator else "your"
-    lost = taken(window, [pk]).get(pk, Taken())
-    told: dict[str, Any] = {
-        "evictions_title": words.title(left, lost, slug=slug, window=said, whose=whose),
+    slug, pk, window_words = access.namespace.slug, access.namespace.pk, WINDOWS[window.name]
+    owner_words = "its" if access.actor.is_operator else "your"
+    reported_blocks = taken(window, [pk]).get(pk, Taken())
+    context: dict[str, Any] = {
+        "evictions_title": words.title(blocks_left, reported_blocks, slug=slug, window=window_words, whose=owner_words),
         "evictions_as_of": window.end,
-        "evictions_window": said,
-        "losses": words.losses(left, lost, whose=whose),
+        "evictions_window": window_words,
+        "losses": words.losses(blocks_left, reported_blocks, whose=owner_words),
     }
-    if found.actor.is_operator:
-        told["evicted_by"] = words.evicted_by(pairs_by_victim(window, pk), slug=slug, window=said)
-        told["evicts"] = words.evicts(pairs_by_taker(window, pk), slug=slug, window=said)
-    return told
+    if access.actor.is_operator:
+        context["evicted_by"] = words.evicted_by(pairs_by_victim(window, pk), slug=slug, window=window_words)
+        context["evicts"] = words.evicts(pairs_by_taker(window, pk), slug=slug, window=window_words)
+    return context
 
 
-def _chart(found: Inside, window: str, policy: InForce, since: datetime) -> Chart | None:
-    series = series_answer(_scope(found), window, None)
-    revised: list[Revised] = revisions_since(policy.levels, since, is_operator=found.actor.is_operator)
+def _chart(access: Inside, window: str, policy: InForce, since: datetime) -> Chart | None:
+    series = series_answer(_scope(access), window, None)
+    revised: list[Revised] = revisions_since(policy.levels, since, is_operator=access.actor.is_operator)
     return rate_chart(series, revised, window=WINDOWS[window])
 
 
@@ -140,41 +140,41 @@ def _chart(found: Inside, window: str, policy: InForce, since: datetime) -> Char
 
 @page(methods=FORMS)
 def namespace_edit(request: HttpRequest, org: str, ns: str) -> HttpResponse:
-    found = inside(request, org, ns, MANAGE if request.method == "POST" else READ)
-    namespace = found.namespace
-    named = NamespaceForm(initial={"name": namespace.name})
-    ending = NamespaceDeleteForm(name=namespace.slug)
+    access = inside(request, org, ns, MANAGE if request.method == "POST" else READ)
+    namespace = access.namespace
+    name_form = NamespaceForm(initial={"name": namespace.name})
+    delete_form = NamespaceDeleteForm(name=namespace.slug)
     if request.method == "POST" and request.POST.get("deed") == "delete":
-        ending = NamespaceDeleteForm(request.POST, name=namespace.slug)
-        if ending.is_valid():
-            answer = _delete(found, ending)
-            if answer is not None:
-                return answer
+        delete_form = NamespaceDeleteForm(request.POST, name=namespace.slug)
+        if delete_form.is_valid():
+            response = _delete(access, delete_form)
+            if response is not None:
+                return response
     elif request.method == "POST":
-        named = NamespaceForm(request.POST)
-        if named.is_valid() and _renamed(found, named):
+        name_form = NamespaceForm(request.POST)
+        if name_form.is_valid() and _renamed(access, name_form):
             messages.success(request, f"{namespace.slug} has its new name.")
             return redirect("namespace", org, ns)
     context = {
-        **namespace_frame(request, found),
-        "named": named,
-        "ending": ending,
+        **namespace_frame(request, access),
+        "named": name_form,
+        "ending": delete_form,
         "is_default": namespace.slug == DEFAULT,
-        "may_manage": may(found.actor, MANAGE, namespace.organisation),
+        "may_manage": may(access.actor, MANAGE, namespace.organisation),
         "held_title": held_title(len(held_most_first(residences_of(namespace)))),
         "pins": namespace.pins.count(),
-        "is_refused": named.is_bound or ending.is_bound,
+        "is_refused": name_form.is_bound or delete_form.is_bound,
     }
     return render(
         request, "dashboard/namespaces/namespace_edit.html", context, status=422 if context["is_refused"] else 200
     )
 
 
-def _renamed(found: Inside, form: NamespaceForm) -> bool:
+def _renamed(access: Inside, form: NamespaceForm) -> bool:
     try:
         namespace_update(
-            actor=found.actor,
-            namespace=found.namespace,
+            actor=access.actor,
+            namespace=access.namespace,
             expected=frozenset({form.cleaned_data["revision"]}),
             name=form.cleaned_data["name"],
         )
@@ -182,26 +182,26 @@ def _renamed(found: Inside, form: NamespaceForm) -> bool:
         form.refuse(error.problems)
         return False
     except StaleRevision:
-        form.add_error(None, f"{_meanwhile(found)} Yours is kept: send it again to replace that.")
+        form.add_error(None, f"{_meanwhile(access)} Yours is kept: send it again to replace that.")
         return False
     return True
 
 
-def _delete(found: Inside, form: NamespaceDeleteForm) -> HttpResponse | None:
+def _delete(access: Inside, form: NamespaceDeleteForm) -> HttpResponse | None:
     try:
         operation = namespace_delete(
-            actor=found.actor, namespace=found.namespace, expected=frozenset({form.cleaned_data["revision"]})
+            actor=access.actor, namespace=access.namespace, expected=frozenset({form.cleaned_data["revision"]})
         )
     except Conflict as error:
         form.refuse(error.problems)
         return None
     except StaleRevision:
-        form.add_error(None, f"{_meanwhile(found)} Send it again to delete it all the same.")
+        form.add_error(None, f"{_meanwhile(access)} Send it again to delete it all the same.")
         return None
     return redirect("operation", operation.pk)
 
 
-def _meanwhile(found: Inside) -> str:
+def _meanwhile(access: Inside) -> str:
     """Return the namespace's current name for an error, and reload its revision for the form."""
-    found.namespace.refresh_from_db(fields=["name", "revision"])
-    return f"Somebody changed it meanwhile: it is called “{found.namespace.name or found.namespace.slug}” now."
+    access.namespace.refresh_from_db(fields=["name", "revision"])
+    return f"Somebody changed it meanwhile: it is called “{access.namespace.name or access.namespace.slug}” now."

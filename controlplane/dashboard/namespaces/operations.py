@@ -21,11 +21,11 @@ MOST_SHOWN = 200
 
 @page()
 def operation(request: HttpRequest, operation: UUID) -> HttpResponse:
-    actor, found = _found(request, operation)
+    actor, stored_operation = _found(request, operation)
     return render(
         request,
         "dashboard/namespaces/operation.html",
-        {**operation_context(found), **_frame(request, actor, found)},
+        {**operation_context(stored_operation), **_frame(request, actor, stored_operation)},
     )
 
 
@@ -33,10 +33,10 @@ def operation(request: HttpRequest, operation: UUID) -> HttpResponse:
 def operation_now(request: HttpRequest, operation: UUID) -> HttpResponse:
     """Render the receipts for HTMX, or answer 204 if the page has shown them all."""
     try:
-        _, found = _found(request, operation)
+        _, stored_operation = _found(request, operation)
     except NotFound:  # access has ended: leave the page as it is and stop polling
         return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
-    now = operation_context(found)
+    now = operation_context(stored_operation)
     if request.GET.get("seen") == str(now["seen"]) and not now["is_over"]:
         return HttpResponse(status=204)
     status = STOP_ASKING if now["is_over"] else 200
@@ -53,28 +53,32 @@ def _found(request: HttpRequest, pk: UUID) -> tuple[Actor, Operation]:
     raise NotFound("operation")
 
 
-def operation_context(found: Operation) -> dict[str, Any]:
+def operation_context(operation: Operation) -> dict[str, Any]:
     """Return the context: awaited agents, then the newest receipts. `seen`: receipts shown."""
-    receipts, awaited = found.receipts, found.awaited_agents
-    shown = awaited[:MOST_SHOWN]
+    receipts, awaited = operation.receipts, operation.awaited_agents
+    shown_agents = awaited[:MOST_SHOWN]
     return {
-        "operation": found,
-        "title": title(kind=found.kind, scope=found.scope, state=found.state, receipts=receipts, awaited=awaited),
-        "advice": advice(kind=found.kind, receipts=receipts, awaited=awaited),
-        "awaited": shown,
-        "receipts": receipts[::-1][: MOST_SHOWN - len(shown)],
+        "operation": operation,
+        "title": title(
+            kind=operation.kind, scope=operation.scope, state=operation.state, receipts=receipts, awaited=awaited
+        ),
+        "advice": advice(kind=operation.kind, receipts=receipts, awaited=awaited),
+        "awaited": shown_agents,
+        "receipts": receipts[::-1][: MOST_SHOWN - len(shown_agents)],
         "unshown": max(0, len(receipts) + len(awaited) - MOST_SHOWN),
         "seen": len(receipts),
-        "is_over": found.state != Operation.State.RUNNING,
+        "is_over": operation.state != Operation.State.RUNNING,
     }
 
 
-def _frame(request: HttpRequest, actor: Actor, found: Operation) -> dict[str, Any]:
+def _frame(request: HttpRequest, actor: Actor, operation: Operation) -> dict[str, Any]:
     """Return the frame of the operation's organisation, if that still exists."""
-    organisation, namespace = found.organisation, found.namespace
+    organisation, namespace = operation.organisation, operation.namespace
     if organisation is None or organisation.state == organisation.State.DELETED:
         return {"is_within": False}
     is_there = namespace is not None and namespace.deleted_at is None
-    below = reverse("purge", args=[organisation.slug, namespace.slug]) if namespace is not None and is_there else ""
-    frame = organisation_frame(request, actor, organisation, path=below)
-    return {"is_within": True, "namespace_address": below, **frame}
+    purge_address = (
+        reverse("purge", args=[organisation.slug, namespace.slug]) if namespace is not None and is_there else ""
+    )
+    frame = organisation_frame(request, actor, organisation, path=purge_address)
+    return {"is_within": True, "namespace_address": purge_address, **frame}

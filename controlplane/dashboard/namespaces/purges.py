@@ -27,27 +27,27 @@ MOST_OPERATIONS = 5
 
 @page(methods=FORMS)
 def namespace_purge(request: HttpRequest, org: str, ns: str) -> HttpResponse:
-    found = inside(request, org, ns, PUBLISH if request.method == "POST" else READ)
-    namespace = found.namespace
+    access = inside(request, org, ns, PUBLISH if request.method == "POST" else READ)
+    namespace = access.namespace
     form = _form(request, namespace.slug)
     if form.is_bound and form.is_valid():
         operation = purge(
-            actor=found.actor,
+            actor=access.actor,
             organisation=namespace.organisation,
             namespace=namespace,
             include_pins=form.cleaned_data["include_pins"],
         )
         return redirect("operation", operation.pk)
-    held = held_most_first(residences_of(namespace))
+    residences = held_most_first(residences_of(namespace))
     pins = pins_of(namespace).count()
     context = {
-        **namespace_frame(request, found),
+        **namespace_frame(request, access),
         "form": form,
-        "held": held,
-        "headline": headline(namespace.slug, sum(size for _, size, _ in held), len(held)),
+        "held": residences,
+        "headline": headline(namespace.slug, sum(size for _, size, _ in residences), len(residences)),
         "pins": _pins_words(pins),
-        "may_purge": may(found.actor, PUBLISH, namespace.organisation),
-        "may_purge_all": may(found.actor, MANAGE, namespace.organisation),
+        "may_purge": may(access.actor, PUBLISH, namespace.organisation),
+        "may_purge_all": may(access.actor, MANAGE, namespace.organisation),
         "recent": _recent(Operation.objects.filter(namespace=namespace)),
     }
     return render(request, "dashboard/namespaces/purge.html", context, status=422 if form.is_bound else 200)

@@ -89,68 +89,68 @@ REASONS: Mapping[str, Reason] = {
 }
 
 
-def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[tuple[str, Reason, int]]:
+def reason_rows(missed_tokens: Mapping[str, int], pressed: Taken) -> list[tuple[str, Reason, int]]:
     """Return label, reason and tokens of each reason that occurred, the largest first.
 
     The tail is last: nothing can be done about it. `pressed`: blocks evicted in the same window.
     """
     return [
         (evicted_label(pressed) if name == "evicted" else REASONS[name].label, REASONS[name], tokens)
-        for name, tokens in ordered(missed)
+        for name, tokens in ordered(missed_tokens)
     ]
 
 
 def evicted_label(pressed: Taken) -> str:
     """Return the label of "evicted", with the cause from the evicted blocks."""
-    own, others = pressed.own_pressed_blocks, pressed.others_blocks
-    if own and others:
-        parts = (share_text(others, own + others), share_text(own, own + others))
+    own_blocks, other_blocks = pressed.own_pressed_blocks, pressed.others_blocks
+    if own_blocks and other_blocks:
+        parts = (share_text(other_blocks, own_blocks + other_blocks), share_text(own_blocks, own_blocks + other_blocks))
         return (
             f"Evicted from a full pool, {parts[0]} of the blocks by fleet pressure and {parts[1]} by your own traffic"
         )
-    if own:
+    if own_blocks:
         return "Evicted from a full pool by your own traffic"
-    return "Evicted by fleet pressure" if others else REASONS["evicted"].label
+    return "Evicted by fleet pressure" if other_blocks else REASONS["evicted"].label
 
 
-def reasons_title(missed: Mapping[str, int]) -> str:
-    reasons, total = sum(map(bool, missed.values())), sum(missed.values())
+def reasons_title(missed_tokens: Mapping[str, int]) -> str:
+    reasons, total = sum(map(bool, missed_tokens.values())), sum(missed_tokens.values())
     explain = "reason explains" if reasons == 1 else "reasons explain"
     return f"{reasons} {explain} all {total:,} tokens that were not served from cache"
 
 
-def ordered(missed: Mapping[str, int]) -> list[tuple[str, int]]:
-    there = [(name, tokens) for name, tokens in missed.items() if tokens]
-    return sorted(there, key=lambda one: (one[0] == "tail", -one[1]))
+def ordered(missed_tokens: Mapping[str, int]) -> list[tuple[str, int]]:
+    nonzero = [(name, tokens) for name, tokens in missed_tokens.items() if tokens]
+    return sorted(nonzero, key=lambda reason_count: (reason_count[0] == "tail", -reason_count[1]))
 
 
-def token_bar(title: str, cached: int, missed: Mapping[str, int]) -> Bar:
+def token_bar(title: str, cached: int, missed_tokens: Mapping[str, int]) -> Bar:
     """Return all prompt tokens as a bar: cached, and missed by reason."""
     parts: Sequence[tuple[str, float, str]] = [
         ("Served from cache", cached, "served"),
-        *((REASONS[name].label, tokens, REASONS[name].kind) for name, tokens in ordered(missed)),
+        *((REASONS[name].label, tokens, REASONS[name].kind) for name, tokens in ordered(missed_tokens)),
     ]
     return bar(title, parts)
 
 
-def main_reason(missed: Mapping[str, int]) -> str | None:
+def main_reason(missed_tokens: Mapping[str, int]) -> str | None:
     """Return the reason with most missed tokens, except the tail."""
-    first = next(iter(ordered(missed)), None)
-    return None if first is None or first[0] == "tail" else first[0]
+    top_reason = next(iter(ordered(missed_tokens)), None)
+    return None if top_reason is None or top_reason[0] == "tail" else top_reason[0]
 
 
-def misses_headline(missed: Mapping[str, int], prompt_tokens: int, *, window: str) -> str:
-    total = sum(missed.values())
+def misses_headline(missed_tokens: Mapping[str, int], prompt_tokens: int, *, window: str) -> str:
+    total = sum(missed_tokens.values())
     if not prompt_tokens:
         return f"Nothing was asked in the last {window}, so nothing was missed"
     if not total:
         return f"Every prompt token of the last {window} was served from cache"
-    share, reason = share_text(total, prompt_tokens), main_reason(missed)
-    begin = f"{share} of prompt tokens were not served from cache"
+    share, reason = share_text(total, prompt_tokens), main_reason(missed_tokens)
+    sentence_start = f"{share} of prompt tokens were not served from cache"
     if reason is None:
-        return f"{begin}, all of them behind the last full block"
-    part = share_text(missed[reason], total)
-    return f"{begin}, {part} of those for one reason: {_BECAUSE[reason]}"
+        return f"{sentence_start}, all of them behind the last full block"
+    part = share_text(missed_tokens[reason], total)
+    return f"{sentence_start}, {part} of those for one reason: {_BECAUSE[reason]}"
 
 
 _BECAUSE = {

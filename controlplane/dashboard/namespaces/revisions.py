@@ -19,7 +19,7 @@ def revisions_since(levels: Sequence[PolicyLevel], since: datetime, *, is_operat
     rows = list(newest)
     before = policies_before(rows)
     names = {level.pk: _origin(level) for level in levels}
-    found = [
+    revisions = [
         Revised(
             at=row.at,
             number=row.number,
@@ -29,12 +29,12 @@ def revisions_since(levels: Sequence[PolicyLevel], since: datetime, *, is_operat
         )
         for row in rows
     ]
-    return [one for one in found if one.changes]
+    return [revision for revision in revisions if revision.changes]
 
 
 def _changes(levels: Sequence[PolicyLevel], row: PolicyRevision, before: Mapping[str, Any]) -> list[Change]:
-    def chain(own: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        return [own if level.pk == row.level_id else level.policy for level in levels]
+    def chain(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        return [values if level.pk == row.level_id else level.policy for level in levels]
 
     return changes_between(chain(before), chain(row.policy))
 

@@ -25,11 +25,11 @@ def shown(
     status: int = 200,
 ) -> HttpResponse:
     """Render a page with the organisation's tabs; members of a suspended one change nothing."""
-    told = {
+    page_context = {
         "organisation": organisation,
         "sections": navigation.sections(actor, organisation.slug, request.path),
         "is_operator": actor.is_operator,
         "is_frozen": organisation.is_suspended and not actor.is_operator,
         **context,
     }
-    return render(request, f"dashboard/organisations/{template}.html", told, status=status)
+    return render(request, f"dashboard/organisations/{template}.html", page_context, status=status)

@@ -20,25 +20,31 @@ from tenants.services.organisations import organisation_delete as delete
 def organisation_delete(request: HttpRequest, org: str) -> HttpResponse:
     operator_of(request)
     actor = actor_within(request, org)
-    found = organisation_for(actor, org, OPERATE)
-    form = EndingForm(request.POST or None, name=found.slug, what="the organisation’s slug")
+    organisation = organisation_for(actor, org, OPERATE)
+    form = EndingForm(request.POST or None, name=organisation.slug, what="the organisation’s slug")
     if request.method == "POST" and form.is_valid():
         try:
-            operation = delete(actor=actor, organisation=found, expected=frozenset({form.cleaned_data["revision"]}))
+            operation = delete(
+                actor=actor, organisation=organisation, expected=frozenset({form.cleaned_data["revision"]})
+            )
         except StaleRevision as error:
             form.outdated(error, "this organisation")
-            found = organisation_for(actor, org, OPERATE)
+            organisation = organisation_for(actor, org, OPERATE)
         else:
-            told = f"{found.name} ({found.slug}) is deleted: its keys have stopped, and nothing it cached can match."
-            messages.success(request, f"{told} Agents prove it with receipts, below.")
+            message = (
+                f"{organisation.name} ({organisation.slug}) is deleted: its keys have stopped, "
+                "and nothing it cached can match."
+            )
+            messages.success(request, f"{message} Agents prove it with receipts, below.")
             return redirect("operation", operation.pk)
-    held, owned = holdings_of(found), by_namespace(found.pk)
+    holdings, owned = holdings_of(organisation), by_namespace(organisation.pk)
     context = {
         "form": form,
-        "headline": f"Deleting {found.name} ends {counted(held.keys, 'key')} and {counted(held.namespaces, 'cache')}",
-        "held": held,
+        "headline": f"Deleting {organisation.name} ends {counted(holdings.keys, 'key')} "
+        f"and {counted(holdings.namespaces, 'cache')}",
+        "held": holdings,
         "resident": bytes_text(sum(owned.resident.values())),
         "requests": f"{owned.total['requests']:,}",
         "as_of": owned.as_of,
     }
-    return shown(request, "delete", actor, found, context, status=REFUSED if request.method == "POST" else 200)
+    return shown(request, "delete", actor, organisation, context, status=REFUSED if request.method == "POST" else 200)

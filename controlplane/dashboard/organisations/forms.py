@@ -66,8 +66,8 @@ class NamespaceForm(OrganisationsForm):
     name = forms.CharField(label="Name", max_length=NAME, required=False, help_text="Optional, for people.")
     group = forms.ChoiceField(label="Served by the agents of", required=False)
 
-    def __init__(self, *args: Any, groups: Sequence[tuple[str, str]], **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, groups: Sequence[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         if groups:
             self.fields["group"].choices = groups  # type: ignore[attr-defined]
             self.fields["group"].initial = "default"
@@ -96,8 +96,8 @@ class KeyForm(OrganisationsForm):
     )
     once = forms.UUIDField(widget=forms.HiddenInput, error_messages={"required": BROKEN, "invalid": BROKEN})
 
-    def __init__(self, *args: Any, slugs: Sequence[str], **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, slugs: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         hint = "None: all of them, those made later included. A key with the scope admin cannot be bound to any."
         label, self.is_short = "Only in these namespaces", len(slugs) <= FEW
         self.fields["namespaces"] = (
@@ -118,8 +118,8 @@ class KeyForm(OrganisationsForm):
         )
 
     def clean_namespaces(self) -> list[str]:
-        said = self.cleaned_data["namespaces"]
-        return sorted(set(said if self.is_short else said.replace(",", " ").split()))
+        namespaces = self.cleaned_data["namespaces"]
+        return sorted(set(namespaces if self.is_short else namespaces.replace(",", " ").split()))
 
     def clean_ends(self) -> datetime | None:
         return after(

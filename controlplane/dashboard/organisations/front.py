@@ -42,39 +42,43 @@ def organisation(request: HttpRequest, org: str) -> HttpResponse:
     actor = actor_within(request, org)
     if request.method != "POST":
         return _page(request, actor, organisation_for(actor, org, READ), {})
-    what = request.POST.get("do", "")
-    deed = DEEDS.get(what)
-    if deed is None:
+    action = request.POST.get("do", "")
+    handler = DEEDS.get(action)
+    if handler is None:
         raise NotFound("page")
-    found = organisation_for(actor, org, MANAGE)
-    form = deed(request, actor, found)
+    organisation = organisation_for(actor, org, MANAGE)
+    form = handler(request, actor, organisation)
     if form is None:
-        return redirect("organisation", found.slug)
-    return _page(request, actor, organisation_for(actor, org, READ), {what: form}, status=REFUSED)
+        return redirect("organisation", organisation.slug)
+    return _page(request, actor, organisation_for(actor, org, READ), {action: form}, status=REFUSED)
 
 
-def _create_namespace(request: HttpRequest, actor: Actor, found: Organisation) -> forms.Form | None:
+def _create_namespace(request: HttpRequest, actor: Actor, organisation: Organisation) -> forms.Form | None:
     form = NamespaceForm(request.POST, groups=_groups(actor), prefix="new")
     if form.is_valid():
-        told = form.cleaned_data
+        cleaned = form.cleaned_data
         try:
-            group = group_for(told["group"]) if told.get("group") else None
-            made = namespace_create(actor=actor, organisation=found, slug=told["slug"], name=told["name"], group=group)
+            group = group_for(cleaned["group"]) if cleaned.get("group") else None
+            namespace = namespace_create(
+                actor=actor, organisation=organisation, slug=cleaned["slug"], name=cleaned["name"], group=group
+            )
         except Refusal as error:
             form.refuse(error.problems)
         else:
-            messages.success(request, f"The namespace {made.slug} is there. It inherits this organisation’s policy.")
+            messages.success(
+                request, f"The namespace {namespace.slug} is there. It inherits this organisation’s policy."
+            )
             return None
     return form
 
 
-def _rename(request: HttpRequest, actor: Actor, found: Organisation) -> forms.Form | None:
+def _rename(request: HttpRequest, actor: Actor, organisation: Organisation) -> forms.Form | None:
     form = RenameForm(request.POST, prefix="edit")
     if form.is_valid():
-        told = form.cleaned_data
+        cleaned = form.cleaned_data
         try:
             changed = organisation_update(
-                actor=actor, organisation=found, expected=frozenset({told["revision"]}), name=told["name"]
+                actor=actor, organisation=organisation, expected=frozenset({cleaned["revision"]}), name=cleaned["name"]
             )
         except Refusal as error:
             form.refuse(error.problems)
@@ -86,28 +90,32 @@ def _rename(request: HttpRequest, actor: Actor, found: Organisation) -> forms.Fo
     return form
 
 
-def _suspend(request: HttpRequest, actor: Actor, found: Organisation) -> forms.Form | None:
+def _suspend(request: HttpRequest, actor: Actor, organisation: Organisation) -> forms.Form | None:
     permit(actor, OPERATE)
-    form = _ending(found, request.POST)
-    return form if not form.is_valid() or not _state_set(request, actor, found, form, "suspended") else None
+    form = _ending(organisation, request.POST)
+    return form if not form.is_valid() or not _state_set(request, actor, organisation, form, "suspended") else None
 
 
-def _lift(request: HttpRequest, actor: Actor, found: Organisation) -> forms.Form | None:
+def _lift(request: HttpRequest, actor: Actor, organisation: Organisation) -> forms.Form | None:
     permit(actor, OPERATE)
-    form = _ending(found, {"stop-typed": found.slug, "stop-revision": request.POST.get("stop-revision", "")})
-    return form if not form.is_valid() or not _state_set(request, actor, found, form, "active") else None
+    form = _ending(
+        organisation, {"stop-typed": organisation.slug, "stop-revision": request.POST.get("stop-revision", "")}
+    )
+    return form if not form.is_valid() or not _state_set(request, actor, organisation, form, "active") else None
 
 
-def _state_set(request: HttpRequest, actor: Actor, found: Organisation, form: EndingForm, state: str) -> bool:
+def _state_set(request: HttpRequest, actor: Actor, organisation: Organisation, form: EndingForm, state: str) -> bool:
     try:
         expected = frozenset({form.cleaned_data["revision"]})
-        organisation_update(actor=actor, organisation=found, expected=expected, state=state)
+        organisation_update(actor=actor, organisation=organisation, expected=expected, state=state)
     except StaleRevision as error:
         form.outdated(error, "this organisation")
         return False
     is_over = state == "suspended"
-    told = "is suspended. Gateways refuse its keys as soon as they hold the change." if is_over else "is active again."
-    messages.success(request, f"{found.name} {told}")
+    outcome = (
+        "is suspended. Gateways refuse its keys as soon as they hold the change." if is_over else "is active again."
+    )
+    messages.success(request, f"{organisation.name} {outcome}")
     return True
 
 
@@ -116,55 +124,59 @@ Deed = Callable[[HttpRequest, Actor, Organisation], forms.Form | None]
 DEEDS: dict[str, Deed] = {"namespace": _create_namespace, "rename": _rename, "suspend": _suspend, "lift": _lift}
 
 
-def _page(request: HttpRequest, actor: Actor, found: Organisation, tried: Tried, *, status: int = 200) -> HttpResponse:
-    of = asked(request.GET.dict())
-    spaces = namespaces_found(actor, found, of.find)
-    owned, pages, today = by_namespace(found.pk), pager(of, spaces), timezone.now().date()
+def _page(
+    request: HttpRequest, actor: Actor, organisation: Organisation, tried: Tried, *, status: int = 200
+) -> HttpResponse:
+    list_request = asked(request.GET.dict())
+    namespaces = namespaces_found(actor, organisation, list_request.find)
+    owned, pages, today = by_namespace(organisation.pk), pager(list_request, namespaces), timezone.now().date()
     may_manage = actor.has(Scope.ADMIN)
-    held, paid = holdings_of(found), invoice(found, today.replace(day=1), today, by="model")
+    holdings, month_invoice = holdings_of(organisation), invoice(organisation, today.replace(day=1), today, by="model")
     context: dict[str, Any] = {
         "labels": LABELS,
-        "headline": headline(found, owned, held.namespaces),
+        "headline": headline(organisation, owned, holdings.namespaces),
         "owned": owned,
         "resident": sum(owned.resident.values()),
-        "of": of,
+        "of": list_request,
         "pager": pages,
-        "namespaces_title": namespaces_title(pages.total, of.find),
-        "rows": [_row(one, owned) for one in namespaces_in_force(pages.rows)],
-        "limits": limits_line(limits_of(found.limits)),
-        "held": held,
+        "namespaces_title": namespaces_title(pages.total, list_request.find),
+        "rows": [_row(namespace_home, owned) for namespace_home in namespaces_in_force(pages.rows)],
+        "limits": limits_line(limits_of(organisation.limits)),
+        "held": holdings,
         "may_manage": may_manage,
-        "may_write": may_manage and (actor.is_operator or not found.is_suspended),
-        "month": paid,
-        "models": list(model_lines(paid)),
+        "may_write": may_manage and (actor.is_operator or not organisation.is_suspended),
+        "month": month_invoice,
+        "models": list(model_lines(month_invoice)),
         "addresses": {
-            name: reverse(name, args=[found.slug]) for name in ("keys", "members", "limits", "start", "misses")
+            name: reverse(name, args=[organisation.slug]) for name in ("keys", "members", "limits", "start", "misses")
         },
         "is_refused": bool(tried),
-        "refused_at": next((PLACES[what] for what in tried), ""),
-        **_forms(actor, found, tried),
+        "refused_at": next((PLACES[action] for action in tried), ""),
+        **_forms(actor, organisation, tried),
     }
-    return shown(request, "front", actor, found, context, status=status)
+    return shown(request, "front", actor, organisation, context, status=status)
 
 
-def _row(one: NamespaceHome, owned: Owned) -> NamespaceRow:
-    return NamespaceRow(one, owned.of(one.namespace.pk), owned.resident.get(one.namespace.pk, 0))
+def _row(namespace_home: NamespaceHome, owned: Owned) -> NamespaceRow:
+    return NamespaceRow(
+        namespace_home, owned.of(namespace_home.namespace.pk), owned.resident.get(namespace_home.namespace.pk, 0)
+    )
 
 
-def _forms(actor: Actor, found: Organisation, tried: Tried) -> dict[str, forms.Form]:
+def _forms(actor: Actor, organisation: Organisation, tried: Tried) -> dict[str, forms.Form]:
     """Return the forms, as submitted or empty, with the page's revision."""
     return {
         "namespace_form": tried.get("namespace") or NamespaceForm(groups=_groups(actor), prefix="new"),
-        "rename_form": tried.get("rename") or RenameForm(initial={"name": found.name}, prefix="edit"),
-        "stop_form": tried.get("suspend") or tried.get("lift") or _ending(found),
+        "rename_form": tried.get("rename") or RenameForm(initial={"name": organisation.name}, prefix="edit"),
+        "stop_form": tried.get("suspend") or tried.get("lift") or _ending(organisation),
     }
 
 
-def _ending(found: Organisation, sent: Mapping[str, Any] | None = None) -> EndingForm:
-    return EndingForm(sent, name=found.slug, what="the organisation’s slug", prefix="stop")
+def _ending(organisation: Organisation, submitted: Mapping[str, Any] | None = None) -> EndingForm:
+    return EndingForm(submitted, name=organisation.slug, what="the organisation’s slug", prefix="stop")
 
 
 def _groups(actor: Actor) -> list[tuple[str, str]]:
     if not actor.is_operator:
         return []
-    return [(one.slug, f"{one.name} ({one.slug})") for one in groups().order_by("slug")]
+    return [(group.slug, f"{group.name} ({group.slug})") for group in groups().order_by("slug")]

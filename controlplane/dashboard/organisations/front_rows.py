@@ -66,15 +66,15 @@ def headline(organisation: Organisation, owned: Owned, namespaces: int) -> str:
         return f"{name} has {counted(namespaces, 'namespace')} and no request in the last 24 h"
     if sums["requests"] < LEAST_REQUESTS or not sums["prompt_tokens"]:
         return f"{name} has had {counted(sums['requests'], 'request')} in the last 24 h so far"
-    found = rate_text(sums["cached_tokens"], sums["prompt_tokens"])
+    hit_rate = rate_text(sums["cached_tokens"], sums["prompt_tokens"])
     window = measured(owned.covered_seconds, owned.window_seconds)
-    return f"{name} has {found} of its prompt tokens served from cache, over {window}"
+    return f"{name} has {hit_rate} of its prompt tokens served from cache, over {window}"
 
 
 def limits_line(limits: Limits) -> str:
     """Return the limits as "600 requests a minute, 20,000 tokens a minute"."""
-    said = [f"{value:,} {words}" for field, words in RATES if (value := getattr(limits, field)) is not None]
-    return ", ".join(said) or "no limit on requests or tokens"
+    limit_texts = [f"{value:,} {words}" for field, words in RATES if (value := getattr(limits, field)) is not None]
+    return ", ".join(limit_texts) or "no limit on requests or tokens"
 
 
 def namespaces_title(total: int, find: str) -> str:
@@ -83,9 +83,9 @@ def namespaces_title(total: int, find: str) -> str:
     return f"{total:,} namespaces, each with a cache of its own" if total != 1 else "One namespace, the default"
 
 
-def model_lines(found: Invoice) -> Iterator[ModelLine]:
-    for model in sorted({line.model for line in found.lines}):
-        lines = [line for line in found.lines if line.model == model]
+def model_lines(invoice: Invoice) -> Iterator[ModelLine]:
+    for model in sorted({line.model for line in invoice.lines}):
+        lines = [line for line in invoice.lines if line.model == model]
         amounts = [line.cost.amount for line in lines if line.cost is not None]
         yield ModelLine(
             model=model,
@@ -93,5 +93,5 @@ def model_lines(found: Invoice) -> Iterator[ModelLine]:
             prompt=sum(line.tokens.prompt for line in lines),
             cached=sum(line.tokens.cached for line in lines),
             generated=sum(line.tokens.generated for line in lines),
-            amount=total(amounts) if amounts and found.currency is not None else None,
+            amount=total(amounts) if amounts and invoice.currency is not None else None,
         )

@@ -53,7 +53,10 @@ def bound_words(ids: list[int] | None, slugs: Mapping[int, str]) -> str:
     """Return a key's namespaces without deleted ones. A key bound only to deleted namespaces covers none."""
     if ids is None:
         return "all, later ones too"
-    return listed(sorted(slugs[one] for one in ids if one in slugs), MOST_SLUGS) or "none that is left"
+    return (
+        listed(sorted(slugs[namespace_id] for namespace_id in ids if namespace_id in slugs), MOST_SLUGS)
+        or "none that is left"
+    )
 
 
 def state(expires_at: datetime | None, *, is_suspended: bool, now: datetime) -> Tag:

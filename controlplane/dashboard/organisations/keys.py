@@ -36,116 +36,124 @@ def keys(request: HttpRequest, org: str) -> HttpResponse:
     actor = actor_within(request, org)
     if request.method != "POST":
         return _page(request, actor, organisation_for(actor, org, MANAGE_READ))
-    found = organisation_for(actor, org, MANAGE)
-    return _revoke(request, actor, found) if request.POST.get("do") == "revoke" else _create(request, actor, found)
+    organisation = organisation_for(actor, org, MANAGE)
+    return (
+        _revoke(request, actor, organisation)
+        if request.POST.get("do") == "revoke"
+        else _create(request, actor, organisation)
+    )
 
 
-def _create(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResponse:
-    form = KeyForm(request.POST, slugs=_slugs(actor, found))
+def _create(request: HttpRequest, actor: Actor, organisation: Organisation) -> HttpResponse:
+    form = KeyForm(request.POST, slugs=_slugs(actor, organisation))
     if form.is_valid():
         try:
-            made = _made(actor, found, form)
+            created = _made(actor, organisation, form)
         except Refusal as error:
             form.refuse(error.problems)
         except IdempotencyKeyReused:
             form.add_error(None, "A key was made with this form already. Send it again to make another one.")
         else:
-            if not isinstance(made, ApiKey):
-                return _page(request, actor, found, made=made, status=201)
-            form.add_error(None, made_before(f"The key {made.name} ({made.prefix}…)"))
-    return _page(request, actor, found, form=form, status=REFUSED)
+            if not isinstance(created, ApiKey):
+                return _page(request, actor, organisation, made=created, status=201)
+            form.add_error(None, made_before(f"The key {created.name} ({created.prefix}…)"))
+    return _page(request, actor, organisation, form=form, status=REFUSED)
 
 
-def _made(actor: Actor, found: Organisation, form: KeyForm) -> tuple[ApiKey, str] | ApiKey:
+def _made(actor: Actor, organisation: Organisation, form: KeyForm) -> tuple[ApiKey, str] | ApiKey:
     """Create a key and return it with its secret, or alone for a form sent twice, as by a reload."""
-    told = form.cleaned_data
+    cleaned = form.cleaned_data
 
     def perform() -> tuple[tuple[ApiKey, str], KeptAnswer]:
-        chosen = _namespaces(actor, found, told["namespaces"]) if told["namespaces"] else None
+        namespaces = _namespaces(actor, organisation, cleaned["namespaces"]) if cleaned["namespaces"] else None
         key, secret = key_create(
             actor=actor,
-            organisation=found,
-            name=told["name"],
-            scopes=told["scopes"],
-            namespaces=chosen,
-            expires_at=told["ends"],
+            organisation=organisation,
+            name=cleaned["name"],
+            scopes=cleaned["scopes"],
+            namespaces=namespaces,
+            expires_at=cleaned["ends"],
         )
         return (key, secret.secret), KeptAnswer(201, json.dumps({"key": str(key.pk)}))
 
-    said = json.dumps([found.pk, told["name"], told["scopes"], told["namespaces"], str(told["ends"])])
-    fingerprint = sha256(said.encode()).digest()
-    answer = once(actor=actor, key=f"page {told['once']}", fingerprint=fingerprint, now=timezone.now(), perform=perform)
-    return key_for(found, UUID(json.loads(answer.body)["key"])) if isinstance(answer, KeptAnswer) else answer
+    payload = json.dumps(
+        [organisation.pk, cleaned["name"], cleaned["scopes"], cleaned["namespaces"], str(cleaned["ends"])]
+    )
+    fingerprint = sha256(payload.encode()).digest()
+    outcome = once(
+        actor=actor, key=f"page {cleaned['once']}", fingerprint=fingerprint, now=timezone.now(), perform=perform
+    )
+    return key_for(organisation, UUID(json.loads(outcome.body)["key"])) if isinstance(outcome, KeptAnswer) else outcome
 
 
-def _revoke(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResponse:
-    key = _chosen(found, request.POST.get("key", ""))
+def _revoke(request: HttpRequest, actor: Actor, organisation: Organisation) -> HttpResponse:
+    key = _chosen(organisation, request.POST.get("key", ""))
     form = _confirming(key, request.POST)
     if not form.is_valid():
-        return _page(request, actor, found, ending=(key, form), status=REFUSED)
+        return _page(request, actor, organisation, ending=(key, form), status=REFUSED)
     key_revoke(actor=actor, key=key)
     messages.success(request, f"The key {key.name} ({key.prefix}…) is revoked. Gateways refuse it within moments.")
-    return redirect("keys", found.slug)
+    return redirect("keys", organisation.slug)
 
 
 def _page(
     request: HttpRequest,
     actor: Actor,
-    found: Organisation,
+    organisation: Organisation,
     *,
     form: KeyForm | None = None,
     made: tuple[ApiKey, str] | None = None,
     ending: tuple[ApiKey, ConfirmForm] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    of, now = asked(request.GET.dict()), timezone.now()
-    pages = pager(of, keys_found(found, of.find))
-    page_of = list(pages)
-    slugs = namespace_slugs({one for key in page_of for one in key.namespace_ids or ()})
+    list_request, now = asked(request.GET.dict()), timezone.now()
+    pages = pager(list_request, keys_found(organisation, list_request.find))
+    page_keys = list(pages)
+    slugs = namespace_slugs({namespace_id for key in page_keys for namespace_id in key.namespace_ids or ()})
     if ending is None and "revoke" in request.GET:
-        key = _chosen(found, request.GET["revoke"])
+        key = _chosen(organisation, request.GET["revoke"])
         ending = (key, _confirming(key))
-    asking = keys_asked(found.pk, {key.pk for key in (*page_of, *([ending[0]] if ending else []))})
+    key_usage = keys_asked(organisation.pk, {key.pk for key in (*page_keys, *([ending[0]] if ending else []))})
     context: dict[str, Any] = {
-        "headline": headline(pages.total, of.find),
-        "of": of,
+        "headline": headline(pages.total, list_request.find),
+        "of": list_request,
         "pager": pages,
-        "rows": [KeyRow(key, slugs, asking[key.pk], found.is_suspended, now) for key in page_of],
-        "form": form or KeyForm(slugs=_slugs(actor, found)),
+        "rows": [KeyRow(key, slugs, key_usage[key.pk], organisation.is_suspended, now) for key in page_keys],
+        "form": form or KeyForm(slugs=_slugs(actor, organisation)),
         "once": uuid4(),
     }
     if made is not None:
         context |= {"made": made[0], "secret": made[1], "snippet": _snippet(request, *made)}
     if ending is not None:
         key = ending[0]
-        context["ending"] = KeyRow(key, slugs, asking[key.pk], found.is_suspended, now)
+        context["ending"] = KeyRow(key, slugs, key_usage[key.pk], organisation.is_suspended, now)
         context["ending_form"] = ending[1]
-    return shown(request, "keys", actor, found, context, status=status)
+    return shown(request, "keys", actor, organisation, context, status=status)
 
 
-def _confirming(key: ApiKey, sent: Any = None) -> ConfirmForm:
-    return ConfirmForm(sent, name=key.name, what="the key’s name", prefix="end")
+def _confirming(key: ApiKey, submitted: Any = None) -> ConfirmForm:
+    return ConfirmForm(submitted, name=key.name, what="the key’s name", prefix="end")
 
 
-def _chosen(found: Organisation, text: str) -> ApiKey:
+def _chosen(organisation: Organisation, text: str) -> ApiKey:
     try:
-        return key_for(found, UUID(text))
+        return key_for(organisation, UUID(text))
     except ValueError:
         raise NotFound("key") from None
 
 
-def _slugs(actor: Actor, found: Organisation) -> list[str]:
-    slugs = namespaces_visible(actor, found).order_by("slug").values_list("slug", flat=True)
+def _slugs(actor: Actor, organisation: Organisation) -> list[str]:
+    slugs = namespaces_visible(actor, organisation).order_by("slug").values_list("slug", flat=True)
     return list(slugs[: FEW + 1])
 
 
-def _namespaces(actor: Actor, found: Organisation, slugs: Sequence[str]) -> list[Namespace]:
+def _namespaces(actor: Actor, organisation: Organisation, slugs: Sequence[str]) -> list[Namespace]:
     """Return the namespaces, or raise InvalidFields that names the missing ones."""
-    chosen = list(namespaces_visible(actor, found).filter(slug__in=slugs))
-    known = {one.slug for one in chosen}
-    if missing := [slug for slug in slugs if slug not in known]:
+    namespaces = list(namespaces_visible(actor, organisation).filter(slug__in=slugs))
+    known_slugs = {namespace.slug for namespace in namespaces}
+    if missing := [slug for slug in slugs if slug not in known_slugs]:
         raise InvalidFields(FieldProblem("namespaces", f"there is no namespace {slug[:80]}") for slug in missing)
-    return chosen
+    return namespaces
 
 
 def _snippet(request: HttpRequest, key: ApiKey, secret: str) -> str:

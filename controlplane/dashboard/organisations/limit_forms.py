@@ -37,22 +37,22 @@ CHOICES: Final = {
 # Rows for every reader
 
 
-def limit_rows(limits: Limits, held: Holdings) -> list[tuple[str, int | None, str]]:
+def limit_rows(limits: Limits, holdings: Holdings) -> list[tuple[str, int | None, str]]:
     """Return each limit's label, value and note; None means no limit."""
     return [
-        (label, getattr(limits, field), f"{note.partition(';')[0]}{_there(field, held)}")
+        (label, getattr(limits, field), f"{note.partition(';')[0]}{_there(field, holdings)}")
         for field, (label, note) in LIMITS.items()
     ]
 
 
-def _there(field: str, held: Holdings) -> str:
-    return f"; it has {getattr(held, HELD[field]):,}" if field in HELD else ""
+def _there(field: str, holdings: Holdings) -> str:
+    return f"; it has {getattr(holdings, HELD[field]):,}" if field in HELD else ""
 
 
 def bound_rows(bounds: Bounds) -> list[tuple[str, str, bool]]:
     """Return each policy field's label and bound, and whether members may change it."""
-    found = [(field, getattr(bounds, field)) for field in FIELDS]
-    return [(LABELS[field], _bound_words(field, bound), bound is not None) for field, bound in found]
+    field_bounds = [(field, getattr(bounds, field)) for field in FIELDS]
+    return [(LABELS[field], _bound_words(field, bound), bound is not None) for field, bound in field_bounds]
 
 
 def _bound_words(field: str, bound: Any) -> str:
@@ -64,18 +64,18 @@ def _bound_words(field: str, bound: Any) -> str:
 
 
 def _range_words(bound: Any, kind: type[ValueField]) -> str:
-    least = None if bound.min is None else kind.text(bound.min)
-    most = None if bound.max is None else kind.text(bound.max)
-    if least and most:
-        return f"{least} to {most}"
-    return f"at least {least}" if least else f"at most {most}" if most else "anything"
+    minimum = None if bound.min is None else kind.text(bound.min)
+    maximum = None if bound.max is None else kind.text(bound.max)
+    if minimum and maximum:
+        return f"{minimum} to {maximum}"
+    return f"at least {minimum}" if minimum else f"at most {maximum}" if maximum else "anything"
 
 
 def headline(name: str, limits: Limits, bounds: Bounds) -> str:
-    mine = sum(getattr(bounds, field) is not None for field in FIELDS)
+    editable_count = sum(getattr(bounds, field) is not None for field in FIELDS)
     rate = limits.requests_per_minute
-    may = "may send any number of requests" if rate is None else f"may send {rate:,} requests a minute"
-    return f"{name} {may}; its members may change {mine} of {len(FIELDS)} policy fields"
+    rate_text = "may send any number of requests" if rate is None else f"may send {rate:,} requests a minute"
+    return f"{name} {rate_text}; its members may change {editable_count} of {len(FIELDS)} policy fields"
 
 
 # Forms for operators
@@ -84,34 +84,37 @@ def headline(name: str, limits: Limits, bounds: Bounds) -> str:
 class LimitsForm(OrganisationsForm):
     revision = revision_field()
 
-    def __init__(self, *args: Any, held: Holdings, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, held: Holdings, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         for field, (label, hint) in LIMITS.items():
             default = Limits.model_fields[field].default
-            said = hint if field in RATES else f"{hint}{_there(field, held)}; empty: {default:,}"
+            help_text = hint if field in RATES else f"{hint}{_there(field, held)}; empty: {default:,}"
             widget = forms.TextInput(attrs={"inputmode": "numeric"})
             self.fields[field] = forms.CharField(
-                label=label, required=False, max_length=40, help_text=said, widget=widget
+                label=label, required=False, max_length=40, help_text=help_text, widget=widget
             )
 
     def clean(self) -> dict[str, Any]:
-        told = self.cleaned_data
-        values = {field: _whole(told[field]) for field in LIMITS if told.get(field)}
+        cleaned = self.cleaned_data
+        values = {field: _whole(cleaned[field]) for field in LIMITS if cleaned.get(field)}
         for field in [field for field, value in values.items() if value is None]:
-            self.add_error(field, f"“{told[field]}” is no whole number.")
-        known = {field: value for field, value in values.items() if value is not None}
+            self.add_error(field, f"“{cleaned[field]}” is no whole number.")
+        whole_numbers = {field: value for field, value in values.items() if value is not None}
         try:
-            told["limits"] = Limits.model_validate(known)
+            cleaned["limits"] = Limits.model_validate(whole_numbers)
         except ValidationError as error:
-            for one in field_problems(error.errors()):
-                self.add_error(one.field, f"{known[one.field]:,}: {one.message}.")
-        return told
+            for problem in field_problems(error.errors()):
+                self.add_error(problem.field, f"{whole_numbers[problem.field]:,}: {problem.message}.")
+        return cleaned
 
 
 def limits_initial(stored: Mapping[str, Any], revision: int) -> dict[str, Any]:
     """Return the limits that are set; defaults stay empty."""
-    said = {field: stored.get(field) for field in LIMITS}
-    return {**{field: "" if value is None else str(value) for field, value in said.items()}, "revision": revision}
+    stored_limits = {field: stored.get(field) for field in LIMITS}
+    return {
+        **{field: "" if value is None else str(value) for field, value in stored_limits.items()},
+        "revision": revision,
+    }
 
 
 def _whole(text: str) -> int | None:
@@ -124,35 +127,35 @@ class BoundsForm(OrganisationsForm):
 
     revision = revision_field()
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         for field in FIELDS:
-            for name, made in _fields_of(field):
-                self.fields[name] = made
+            for name, form_field in _fields_of(field):
+                self.fields[name] = form_field
 
     def clean(self) -> dict[str, Any]:
-        told = self.cleaned_data
-        document = {field: bound for field in FIELDS if (bound := self._bound(field, told)) is not None}
+        cleaned = self.cleaned_data
+        document = {field: bound for field in FIELDS if (bound := self._bound(field, cleaned)) is not None}
         if not self.errors:
             try:
-                told["bounds"] = Bounds.model_validate(document)
+                cleaned["bounds"] = Bounds.model_validate(document)
             except ValidationError as error:
-                for one in field_problems(error.errors()):
-                    field, _, end = one.field.partition(".")
+                for problem in field_problems(error.errors()):
+                    field, _, end = problem.field.partition(".")
                     name = f"{field}__{end}" if f"{field}__{end}" in self.fields else f"{field}__may"
-                    self.add_error(name, f"{LABELS.get(field, field)}: {one.message}.")
-        return told
+                    self.add_error(name, f"{LABELS.get(field, field)}: {problem.message}.")
+        return cleaned
 
-    def _bound(self, field: str, told: Mapping[str, Any]) -> dict[str, Any] | None:
-        if not told.get(f"{field}__may"):
+    def _bound(self, field: str, cleaned: Mapping[str, Any]) -> dict[str, Any] | None:
+        if not cleaned.get(f"{field}__may"):
             for end in ("min", "max"):  # values beside an unticked box are ignored
                 self.errors.pop(f"{field}__{end}", None)
             return None
         if field in CHOICES:  # an empty list differs from "operators only": members may still remove what is set
-            return {"allowed": told.get(f"{field}__allowed", [])}
+            return {"allowed": cleaned.get(f"{field}__allowed", [])}
         if field not in RANGES:
             return {}
-        ends = ((end, told.get(f"{field}__{end}")) for end in ("min", "max"))
+        ends = ((end, cleaned.get(f"{field}__{end}")) for end in ("min", "max"))
         return {end: value for end, value in ends if value is not None}
 
     @property
@@ -164,7 +167,11 @@ class BoundsForm(OrganisationsForm):
                 for name in ("may", "min", "max", "allowed")
                 if f"{field}__{name}" in self.fields
             }
-            errors = [(f"{one.auto_id}_error", one.errors) for one in names.values() if one.errors]
+            errors = [
+                (f"{bound_field.auto_id}_error", bound_field.errors)
+                for bound_field in names.values()
+                if bound_field.errors
+            ]
             hint = RANGES[field].hint.format(FIELDS[field]) if field in RANGES else ""
             yield {"field": field, "label": LABELS[field], "hint": hint, "errors": errors, **names}
 
@@ -173,7 +180,7 @@ def _fields_of(field: str) -> Iterator[tuple[str, forms.Field]]:
     label = LABELS[field]
     yield f"{field}__may", forms.BooleanField(label=f"{label}: members may change it", required=False)
     if field in CHOICES:
-        choices = [(one, one) for one in CHOICES[field]]
+        choices = [(choice, choice) for choice in CHOICES[field]]
         yield (
             f"{field}__allowed",
             forms.MultipleChoiceField(
@@ -186,13 +193,15 @@ def _fields_of(field: str) -> Iterator[tuple[str, forms.Field]]:
 
 
 def bounds_initial(bounds: Bounds, revision: int) -> dict[str, Any]:
-    said: dict[str, Any] = {"revision": revision}
+    initial: dict[str, Any] = {"revision": revision}
     for field in FIELDS:
         bound = getattr(bounds, field)
-        said[f"{field}__may"] = bound is not None
+        initial[f"{field}__may"] = bound is not None
         if field in CHOICES and bound is not None:
-            said[f"{field}__allowed"] = list(bound.allowed)
+            initial[f"{field}__allowed"] = list(bound.allowed)
         if field in RANGES and bound is not None:
             ends = {end: getattr(bound, end) for end in ("min", "max")}
-            said |= {f"{field}__{end}": RANGES[field].text(value) for end, value in ends.items() if value is not None}
-    return said
+            initial |= {
+                f"{field}__{end}": RANGES[field].text(value) for end, value in ends.items() if value is not None
+            }
+    return initial

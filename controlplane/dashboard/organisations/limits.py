@@ -36,28 +36,30 @@ def limits(request: HttpRequest, org: str) -> HttpResponse:
     actor = actor_within(request, org)
     if request.method != "POST":
         return _page(request, actor, organisation_for(actor, org, READ), {})
-    found, what = organisation_for(actor, org, OPERATE), request.POST.get("do", "")
-    if what not in ("limits", "bounds"):
+    organisation, form_name = organisation_for(actor, org, OPERATE), request.POST.get("do", "")
+    if form_name not in ("limits", "bounds"):
         raise NotFound("page")
     form: LimitsForm | BoundsForm = (
-        LimitsForm(request.POST, held=holdings_of(found), prefix="limits")
-        if what == "limits"
+        LimitsForm(request.POST, held=holdings_of(organisation), prefix="limits")
+        if form_name == "limits"
         else BoundsForm(request.POST, prefix="bounds")
     )
-    if form.is_valid() and _set(actor, found, form):
-        messages.success(request, f"The {what} of {found.name} are set. What is there already stays as it is.")
-        return redirect("limits", found.slug)
-    return _page(request, actor, organisation_for(actor, org, READ), {what: form}, status=REFUSED)
+    if form.is_valid() and _set(actor, organisation, form):
+        messages.success(
+            request, f"The {form_name} of {organisation.name} are set. What is there already stays as it is."
+        )
+        return redirect("limits", organisation.slug)
+    return _page(request, actor, organisation_for(actor, org, READ), {form_name: form}, status=REFUSED)
 
 
-def _set(actor: Actor, found: Organisation, form: LimitsForm | BoundsForm) -> bool:
-    told = form.cleaned_data
-    expected = frozenset({told["revision"]})
+def _set(actor: Actor, organisation: Organisation, form: LimitsForm | BoundsForm) -> bool:
+    cleaned = form.cleaned_data
+    expected = frozenset({cleaned["revision"]})
     try:
-        if "limits" in told:
-            limits_put(actor=actor, organisation=found, limits=told["limits"], expected=expected)
+        if "limits" in cleaned:
+            limits_put(actor=actor, organisation=organisation, limits=cleaned["limits"], expected=expected)
         else:
-            bounds_put(actor=actor, organisation=found, bounds=told["bounds"], expected=expected)
+            bounds_put(actor=actor, organisation=organisation, bounds=cleaned["bounds"], expected=expected)
     except Refusal as error:
         form.refuse(error.problems)
     except StaleRevision as error:
@@ -65,19 +67,28 @@ def _set(actor: Actor, found: Organisation, form: LimitsForm | BoundsForm) -> bo
     return form.is_valid()
 
 
-def _page(request: HttpRequest, actor: Actor, found: Organisation, tried: Tried, *, status: int = 200) -> HttpResponse:
-    limits_now, bounds_now = limits_of(found.limits), bounds_of(found.bounds, found.bounds_revision)
-    held = holdings_of(found)
+def _page(
+    request: HttpRequest, actor: Actor, organisation: Organisation, tried: Tried, *, status: int = 200
+) -> HttpResponse:
+    limits_now, bounds_now = (
+        limits_of(organisation.limits),
+        bounds_of(organisation.bounds, organisation.bounds_revision),
+    )
+    holdings = holdings_of(organisation)
     context: dict[str, Any] = {
-        "headline": headline(found.name, limits_now, bounds_now),
-        "limit_rows": limit_rows(limits_now, held),
+        "headline": headline(organisation.name, limits_now, bounds_now),
+        "limit_rows": limit_rows(limits_now, holdings),
         "bound_rows": bound_rows(bounds_now),
     }
     if actor.is_operator:
         context |= {
             "limits_form": tried.get("limits")
-            or LimitsForm(initial=limits_initial(found.limits, found.limits_revision), held=held, prefix="limits"),
+            or LimitsForm(
+                initial=limits_initial(organisation.limits, organisation.limits_revision),
+                held=holdings,
+                prefix="limits",
+            ),
             "bounds_form": tried.get("bounds")
-            or BoundsForm(initial=bounds_initial(bounds_now, found.bounds_revision), prefix="bounds"),
+            or BoundsForm(initial=bounds_initial(bounds_now, organisation.bounds_revision), prefix="bounds"),
         }
-    return shown(request, "limits", actor, found, context, status=status)
+    return shown(request, "limits", actor, organisation, context, status=status)

@@ -42,8 +42,8 @@ def ordered(rows: Sequence[Listed], order: str, counts: Mapping[int, Counts]) ->
         "hit": lambda row: ratio(counts.get(row.pk, NOTHING)),
     }
     key = keys[name]
-    known = [row for row in by_name if key(row) is not None]
-    return [*sorted(known, key=key, reverse=is_down), *(row for row in by_name if key(row) is None)]
+    numbered = [row for row in by_name if key(row) is not None]
+    return [*sorted(numbered, key=key, reverse=is_down), *(row for row in by_name if key(row) is None)]
 
 
 def ratio(counts: Counts) -> float | None:
@@ -55,23 +55,23 @@ def is_little(counts: Counts) -> bool:
     return 0 < counts["requests"] < LEAST_REQUESTS
 
 
-def heads(of: Asked) -> list[Head]:
-    return [_head(name, label, of) for name, label in COLUMNS]
+def heads(list_request: Asked) -> list[Head]:
+    return [_head(name, label, list_request) for name, label in COLUMNS]
 
 
-def _head(name: str, label: str, of: Asked) -> Head:
+def _head(name: str, label: str, list_request: Asked) -> Head:
     is_number = name not in ("name", "state")
     if not name:
         return Head(label, "", "", is_number)
     first, second = (f"-{name}", name) if name in BY_NUMBERS else (name, f"-{name}")
-    target = second if of.order == first else first
-    direction = {name: "ascending", f"-{name}": "descending"}.get(of.order, "")
-    return Head(label, of.query(order=target), direction, is_number)
+    target = second if list_request.order == first else first
+    direction = {name: "ascending", f"-{name}": "descending"}.get(list_request.order, "")
+    return Head(label, list_request.query(order=target), direction, is_number)
 
 
-def headline(total: int, suspended: int, of: Asked) -> str:
-    if of.find:
-        return f"{counted(total, 'organisation')} {'fits' if total == 1 else 'fit'} “{of.find}”"
+def headline(total: int, suspended: int, list_request: Asked) -> str:
+    if list_request.find:
+        return f"{counted(total, 'organisation')} {'fits' if total == 1 else 'fit'} “{list_request.find}”"
     if not total:
         return "There is no organisation yet"
     if not suspended:

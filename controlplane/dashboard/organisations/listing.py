@@ -29,19 +29,19 @@ from tenants.services.organisations import organisation_create
 @page()
 def organisations(request: HttpRequest) -> HttpResponse:
     """List organisations; count only those on the page, unless sorted by a count."""
-    actor, of = operator_of(request), asked(request.GET.dict(), orders=ORDERS)
-    found = organisations_found(actor, of.find)
-    owned = by_organisation() if of.order.removeprefix("-") in BY_NUMBERS else None
-    pages = pager(of, ordered(found, of.order, {} if owned is None else owned.counts))
+    actor, list_request = operator_of(request), asked(request.GET.dict(), orders=ORDERS)
+    matches = organisations_found(actor, list_request.find)
+    owned = by_organisation() if list_request.order.removeprefix("-") in BY_NUMBERS else None
+    pages = pager(list_request, ordered(matches, list_request.order, {} if owned is None else owned.counts))
     owned = owned or by_organisation([row.pk for row in pages])
-    spaces = namespaces_counted([row.pk for row in pages])
+    namespace_counts = namespaces_counted([row.pk for row in pages])
     context: dict[str, Any] = {
-        "headline": headline(len(found), sum(row.state == "suspended" for row in found), of),
+        "headline": headline(len(matches), sum(row.state == "suspended" for row in matches), list_request),
         "advice": measured(owned.window_seconds, owned.covered_seconds),
         "as_of": owned.as_of,
-        "of": of,
-        "heads": heads(of),
-        "rows": [_row(row, spaces.get(row.pk, 0), owned.of(row.pk)) for row in pages],
+        "of": list_request,
+        "heads": heads(list_request),
+        "rows": [_row(row, namespace_counts.get(row.pk, 0), owned.of(row.pk)) for row in pages],
         "pager": pages,
     }
     return render(request, "dashboard/organisations/list.html", context)
@@ -58,11 +58,11 @@ def organisation_new(request: HttpRequest) -> HttpResponse:
     form = OrganisationForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
-            made = organisation_create(actor=actor, **form.cleaned_data)
+            organisation = organisation_create(actor=actor, **form.cleaned_data)
         except Refusal as error:
             form.refuse(error.problems)
         else:
-            messages.success(request, f"{made.name} is there, with the namespace default. Next: a key for it.")
-            return redirect("organisation", made.slug)
+            messages.success(request, f"{organisation.name} is there, with the namespace default. Next: a key for it.")
+            return redirect("organisation", organisation.slug)
     status = REFUSED if request.method == "POST" else 200
     return render(request, "dashboard/organisations/new.html", {"form": form}, status=status)

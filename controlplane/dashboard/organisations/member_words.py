@@ -29,5 +29,5 @@ def link_words(purpose: str, email: str) -> tuple[str, str]:
     """Return who should get the link, and what opening it does."""
     if purpose == "invitation":
         return f"Give this link to {email}", "Whoever opens it joins as them."
-    what = "Whoever opens it sets their password; their open sessions end then."
-    return f"Give this link to {email}, to set a new password", what
+    effect = "Whoever opens it sets their password; their open sessions end then."
+    return f"Give this link to {email}, to set a new password", effect

@@ -30,36 +30,36 @@ def members(request: HttpRequest, org: str) -> HttpResponse:
     actor = actor_within(request, org)
     if request.method != "POST":
         return _page(request, actor, organisation_for(actor, org, MANAGE_READ))
-    found = organisation_for(actor, org, MANAGE)
-    what = request.POST.get("do", "")
-    if what == "invite":
-        return _invite(request, actor, found)
-    member = _chosen(found, request.POST.get("member", ""))
-    match what:
+    organisation = organisation_for(actor, org, MANAGE)
+    action = request.POST.get("do", "")
+    if action == "invite":
+        return _invite(request, actor, organisation)
+    member = _chosen(organisation, request.POST.get("member", ""))
+    match action:
         case "role":
             return _role(request, actor, member)
         case "link":
             link = member_link(actor=actor, member=member)
-            return _page(request, actor, found, link=_link(link, member.email), status=201)
+            return _page(request, actor, organisation, link=_link(link, member.email), status=201)
         case "remove":
             return _remove(request, actor, member)
     raise NotFound("page")
 
 
-def _invite(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResponse:
+def _invite(request: HttpRequest, actor: Actor, organisation: Organisation) -> HttpResponse:
     form = InviteForm(request.POST)
     if form.is_valid():
         try:
-            member, link = member_invite(actor=actor, organisation=found, **form.cleaned_data)
+            member, link = member_invite(actor=actor, organisation=organisation, **form.cleaned_data)
         except Refusal as error:
             form.refuse(error.problems)
         else:
-            return _page(request, actor, found, link=_link(link, member.email), status=201)
-    return _page(request, actor, found, form=form, status=REFUSED)
+            return _page(request, actor, organisation, link=_link(link, member.email), status=201)
+    return _page(request, actor, organisation, form=form, status=REFUSED)
 
 
 def _role(request: HttpRequest, actor: Actor, member: Member) -> HttpResponse:
-    form, found = RoleForm(request.POST, prefix="role"), member.organisation
+    form, organisation = RoleForm(request.POST, prefix="role"), member.organisation
     if form.is_valid():
         try:
             changed = member_update(actor=actor, member=member, role=form.cleaned_data["role"])
@@ -67,33 +67,33 @@ def _role(request: HttpRequest, actor: Actor, member: Member) -> HttpResponse:
             form.refuse(error.problems)
         else:
             messages.success(request, f"{changed.email} is {changed.role} now.")
-            return _afterwards(actor, changed, found, is_still_admin=changed.role == Member.Role.ADMIN)
-    return _page(request, actor, found, chosen=member, role_form=form, status=REFUSED)
+            return _afterwards(actor, changed, organisation, is_still_admin=changed.role == Member.Role.ADMIN)
+    return _page(request, actor, organisation, chosen=member, role_form=form, status=REFUSED)
 
 
 def _remove(request: HttpRequest, actor: Actor, member: Member) -> HttpResponse:
-    form, found = _confirming(member, request.POST), member.organisation
+    form, organisation = _confirming(member, request.POST), member.organisation
     if form.is_valid():
         try:
             member_remove(actor=actor, member=member)
         except Refusal as error:
             form.add_error(None, problems_words(error.problems))
         else:
-            messages.success(request, f"{member.email} sees nothing of {found.name} any more.")
-            return redirect("home") if _is_self(actor, member) else redirect("members", found.slug)
-    return _page(request, actor, found, chosen=member, end_form=form, status=REFUSED)
+            messages.success(request, f"{member.email} sees nothing of {organisation.name} any more.")
+            return redirect("home") if _is_self(actor, member) else redirect("members", organisation.slug)
+    return _page(request, actor, organisation, chosen=member, end_form=form, status=REFUSED)
 
 
-def _afterwards(actor: Actor, member: Member, found: Organisation, *, is_still_admin: bool) -> HttpResponse:
+def _afterwards(actor: Actor, member: Member, organisation: Organisation, *, is_still_admin: bool) -> HttpResponse:
     """Redirect after a change of role; a user who is no longer an admin may not open this page."""
     is_out = _is_self(actor, member) and not is_still_admin
-    return redirect("organisation" if is_out else "members", found.slug)
+    return redirect("organisation" if is_out else "members", organisation.slug)
 
 
 def _page(
     request: HttpRequest,
     actor: Actor,
-    found: Organisation,
+    organisation: Organisation,
     *,
     form: InviteForm | None = None,
     link: dict[str, Any] | None = None,
@@ -102,17 +102,17 @@ def _page(
     end_form: ConfirmForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    of = asked(request.GET.dict())
-    rows = members_found(found, of.find)
-    pages = pager(of, rows)
+    list_request = asked(request.GET.dict())
+    rows = members_found(organisation, list_request.find)
+    pages = pager(list_request, rows)
     reader = actor.id if actor.kind is ActorKind.MEMBER else ""
     if chosen is None and "member" in request.GET:
-        chosen = _chosen(found, request.GET["member"])
+        chosen = _chosen(organisation, request.GET["member"])
     context: dict[str, Any] = {
-        "headline": headline(pages.total, rows.filter(joined_at=None).count(), of.find),
-        "of": of,
+        "headline": headline(pages.total, rows.filter(joined_at=None).count(), list_request.find),
+        "of": list_request,
         "pager": pages,
-        "rows": [(one, may_words(one), is_reader(one, reader)) for one in pages],
+        "rows": [(member, may_words(member), is_reader(member, reader)) for member in pages],
         "form": form or InviteForm(),
         "link": link,
     }
@@ -125,16 +125,16 @@ def _page(
             "role_form": role_form or RoleForm(initial={"role": chosen.role}, prefix="role"),
             "end_form": end_form or _confirming(chosen),
         }
-    return shown(request, "members", actor, found, context, status=status)
+    return shown(request, "members", actor, organisation, context, status=status)
 
 
-def _confirming(member: Member, sent: Any = None) -> ConfirmForm:
-    return ConfirmForm(sent, name=member.email, what="their address", prefix="end")
+def _confirming(member: Member, submitted: Any = None) -> ConfirmForm:
+    return ConfirmForm(submitted, name=member.email, what="their address", prefix="end")
 
 
-def _chosen(found: Organisation, text: str) -> Member:
+def _chosen(organisation: Organisation, text: str) -> Member:
     try:
-        return member_for(found, UUID(text))
+        return member_for(organisation, UUID(text))
     except ValueError:
         raise NotFound("member") from None
 
@@ -145,6 +145,6 @@ def _is_self(actor: Actor, member: Member) -> bool:
 
 def _link(link: NewLink, email: str) -> dict[str, Any]:
     """Return the context of a new link, shown only once."""
-    title, what = link_words(link.purpose, email)
+    title, effect = link_words(link.purpose, email)
     url = f"{settings.ENVIRONMENT.base_url}{link.path}"
-    return {"title": title, "url": url, "expires_at": link.expires_at, "what": what}
+    return {"title": title, "url": url, "expires_at": link.expires_at, "what": effect}

@@ -15,14 +15,14 @@ from tenants.listing import records_found
 @page()
 def organisation_audit(request: HttpRequest, org: str) -> HttpResponse:
     actor = actor_within(request, org)
-    found, of = organisation_for(actor, org, MANAGE_READ), asked(request.GET.dict())
-    records = records_found(actor, found, of.find)
-    pages = pager(of, records)
-    about = f"about “{of.find}”" if of.find else f"in {found.name}"
+    organisation, list_request = organisation_for(actor, org, MANAGE_READ), asked(request.GET.dict())
+    records = records_found(actor, organisation, list_request.find)
+    pages = pager(list_request, records)
+    about = f"about “{list_request.find}”" if list_request.find else f"in {organisation.name}"
     context = {
         "headline": f"{counted(pages.total, 'thing')} {'was' if pages.total == 1 else 'were'} done {about}",
-        "of": of,
+        "of": list_request,
         "pager": pages,
-        "rows": [trail_row(record_seen(one, actor)) for one in pages],
+        "rows": [trail_row(record_seen(record, actor)) for record in pages],
     }
-    return shown(request, "trail", actor, found, context)
+    return shown(request, "trail", actor, organisation, context)

@@ -48,48 +48,48 @@ def overview_watched(request: HttpRequest) -> HttpResponse:
 
 
 def overview_of() -> dict[str, Any]:
-    found = read(Scope(None), WINDOW)
-    title = facts.fleet_tokens_title(found.stats, window=WINDOW)
+    readings = read(Scope(None), WINDOW)
+    title = facts.fleet_tokens_title(readings.stats, window=WINDOW)
     return {
         "numbers": {
-            "as_of": found.stats["as_of"],
+            "as_of": readings.stats["as_of"],
             "window": facts.WINDOWS[WINDOW],
-            "stats": found.stats,
+            "stats": readings.stats,
             "rate_call": CALL,
-            "rate": facts.rate_of(found.stats, found.series, found.before, (), window=WINDOW),
+            "rate": facts.rate_of(readings.stats, readings.series, readings.before, (), window=WINDOW),
             "tokens_title": title,
-            "bar": facts.tokens_bar(found.stats, title),
+            "bar": facts.tokens_bar(readings.stats, title),
             "call": CALL,
             "now": reverse("overview-now"),
         },
-        "told": live_message_of(found.stats),
+        "told": live_message_of(readings.stats),
         "movers": overview_rows.movers(recent.movement()),
-        **_pairs(found.stats["as_of"]),
+        **_pairs(readings.stats["as_of"]),
     }
 
 
 def _pairs(now: datetime) -> dict[str, Any]:
-    found = pairs_of_fleet(window_of(WINDOW, now), most=overview_rows.MOST_LINES)
-    pages = {pk: _page("namespace", *slugs) for pk, *slugs in namespaces_there({one.victim_id for one in found})}
+    pairs = pairs_of_fleet(window_of(WINDOW, now), most=overview_rows.MOST_LINES)
+    pages = {pk: _page("namespace", *slugs) for pk, *slugs in namespaces_there({pair.victim_id for pair in pairs})}
     return {
-        "pairs_title": fleet_title(found),
-        "pairs": [(one, pages.get(one.victim_id, "")) for one in found],
-        "largest": max((one.blocks for one in found), default=0),
+        "pairs_title": fleet_title(pairs),
+        "pairs": [(pair, pages.get(pair.victim_id, "")) for pair in pairs],
+        "largest": max((pair.blocks for pair in pairs), default=0),
     }
 
 
 def watched_of(actor: Actor) -> dict[str, Any]:
-    now, most, living = timezone.now(), overview_rows.MOST_LINES, list(selectors.agents_living().order_by("id"))
+    now, row_limit, living = timezone.now(), overview_rows.MOST_LINES, list(selectors.agents_living().order_by("id"))
     cadence, in_force = cadence_seconds(len(living)), fields_in_force()
-    agents = [agent_view(one, now=now, cadence=cadence, in_force=in_force) for one in living]
+    agents = [agent_view(agent, now=now, cadence=cadence, in_force=in_force) for agent in living]
     firing = alerts_visible(actor).filter(state=Alert.State.FIRING)
-    shown = [alert_view(one) for one in firing.order_by("-fired_at")[:most]]
-    rollouts = rollouts_shown(rollouts_open().order_by("-created_at"))[:most]
-    under_way = [rollout_view(one, (), is_operator=True) for one in rollouts]
+    alert_views = [alert_view(alert) for alert in firing.order_by("-fired_at")[:row_limit]]
+    rollouts = rollouts_shown(rollouts_open().order_by("-created_at"))[:row_limit]
+    rollout_views = [rollout_view(rollout, (), is_operator=True) for rollout in rollouts]
     return {
         "pools": overview_rows.pools(agents),
-        "alerts": _newest(shown, firing.count()),
-        "rollouts": _newest(under_way, rollouts_open().count()),
+        "alerts": _newest(alert_views, firing.count()),
+        "rollouts": _newest(rollout_views, rollouts_open().count()),
     }
 
 
@@ -98,4 +98,4 @@ def _newest(rows: list[dict[str, Any]], total: int) -> dict[str, Any]:
 
 
 def _page(view: str, *arguments: Any) -> str:
-    return reverse(view, args=[str(one) for one in arguments])
+    return reverse(view, args=[str(argument) for argument in arguments])

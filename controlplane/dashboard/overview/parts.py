@@ -129,10 +129,10 @@ def _worker_age(now: float) -> float | None:
 def _beat_age(now: float) -> float | None:
     try:
         with _redis() as client:
-            sent = client.get(BEAT_ALIVE_KEY)
+            last_beat = client.get(BEAT_ALIVE_KEY)
     except redis.RedisError:
         return None
-    return None if sent is None else max(0.0, now - int(sent))
+    return None if last_beat is None else max(0.0, now - int(last_beat))
 
 
 def _redis() -> redis.Redis:
@@ -144,5 +144,5 @@ def _milliseconds(started: float) -> str:
     return f"{(time.perf_counter() - started) * 1000:.1f} ms"
 
 
-def _ago(what: str, age: float | None) -> str:
-    return f"{what}: none yet" if age is None else f"{what} {age:.0f} s ago"
+def _ago(label: str, age: float | None) -> str:
+    return f"{label}: none yet" if age is None else f"{label} {age:.0f} s ago"

@@ -38,38 +38,41 @@ class Movers:
 
 def pools(agents: Sequence[Mapping[str, Any]]) -> Pools:
     """Return the fullest engines' pools, sorted by name so that none moves, and how many agents are in sync."""
-    engines = [one for one in agents if one["kind"] == "engine"]
-    fullest = sorted(engines, key=lambda one: (-(percent_used(one["pool"]) or 0), one["id"]))[:MOST_POOLS]
-    rows = [(one, percent_used(one["pool"]), sync_tag(one)) for one in sorted(fullest, key=lambda one: one["id"])]
+    engines = [agent for agent in agents if agent["kind"] == "engine"]
+    fullest = sorted(engines, key=lambda engine: (-(percent_used(engine["pool"]) or 0), engine["id"]))[:MOST_POOLS]
+    rows = [
+        (engine, percent_used(engine["pool"]), sync_tag(engine))
+        for engine in sorted(fullest, key=lambda engine: engine["id"])
+    ]
     return Pools(with_fleet_words(sync_title(agents), agents), _pools_note(engines), rows, len(engines) - len(rows))
 
 
 def sync_title(agents: Sequence[Mapping[str, Any]]) -> str:
     if not agents:
         return "No agent has joined yet"
-    held = sum(one["in_sync"] for one in agents)
-    return f"{held} of {counted(len(agents), 'agent')} {'is' if held == 1 else 'are'} in sync"
+    in_sync = sum(agent["in_sync"] for agent in agents)
+    return f"{in_sync} of {counted(len(agents), 'agent')} {'is' if in_sync == 1 else 'are'} in sync"
 
 
 def _pools_note(engines: Sequence[Mapping[str, Any]]) -> str:
-    told = [one["pool"] for one in engines if percent_used(one["pool"]) is not None]
-    if not told:
+    reported_pools = [engine["pool"] for engine in engines if percent_used(engine["pool"]) is not None]
+    if not reported_pools:
         return "no pool has been told of"
-    used, capacity = (sum(one[name] for one in told) for name in ("used_bytes", "capacity_bytes"))
+    used, capacity = (sum(pool[name] for pool in reported_pools) for name in ("used_bytes", "capacity_bytes"))
     return f"pools hold {bytes_text(used)} of {bytes_text(capacity)}, {100 * used // capacity} %"
 
 
-def movers(found: Movement) -> Movers:
-    day = duration(found.window_seconds)
+def movers(movement: Movement) -> Movers:
+    day = duration(movement.window_seconds)
     note = f"hit rate of {day} against the {day} before, organisations with 20 requests or more in both"
-    if found.covered_seconds < found.window_seconds:
-        known = measured(found.covered_seconds, found.window_seconds)
-        words = "has not been counted" if not found.covered_seconds else f"has been counted for {known}"
-        return Movers("Nothing to compare with yet", f"the day before {words}", found.as_of)
-    moved = [one for one in found.rows if abs(one.points) >= LEAST_POINTS]
+    if movement.covered_seconds < movement.window_seconds:
+        counted_time = measured(movement.covered_seconds, movement.window_seconds)
+        words = "has not been counted" if not movement.covered_seconds else f"has been counted for {counted_time}"
+        return Movers("Nothing to compare with yet", f"the day before {words}", movement.as_of)
+    moved = [row for row in movement.rows if abs(row.points) >= LEAST_POINTS]
     if not moved:
-        return Movers("No organisation’s hit rate moved", note, found.as_of)
-    most = moved[0]
-    way = "gained" if most.points > 0 else "lost"
-    title = f"{most.slug} {way} most: {abs(most.points):.1f} points"
-    return Movers(title, note, found.as_of, [(one, abs(one.points)) for one in moved])
+        return Movers("No organisation’s hit rate moved", note, movement.as_of)
+    top_row = moved[0]
+    verb = "gained" if top_row.points > 0 else "lost"
+    title = f"{top_row.slug} {verb} most: {abs(top_row.points):.1f} points"
+    return Movers(title, note, movement.as_of, [(row, abs(row.points)) for row in moved])

@@ -34,7 +34,7 @@ class At:
 
     @property
     def kind(self) -> str:
-        return LEVELS[sum(one is not None for one in (self.place.organisation, self.place.namespace))]
+        return LEVELS[sum(scope_part is not None for scope_part in (self.place.organisation, self.place.namespace))]
 
     @property
     def arguments(self) -> list[str]:
@@ -42,8 +42,8 @@ class At:
 
     @property
     def bounds(self) -> Bounds | None:
-        one = self.place.organisation
-        return None if one is None else bounds_of(one.bounds, one.bounds_revision)
+        organisation = self.place.organisation
+        return None if organisation is None else bounds_of(organisation.bounds, organisation.bounds_revision)
 
     @property
     def may_edit(self) -> bool:
@@ -52,8 +52,8 @@ class At:
 
     @property
     def _is_held(self) -> bool:
-        one = self.place.organisation
-        return one is not None and one.is_suspended and not self.actor.is_operator
+        organisation = self.place.organisation
+        return organisation is not None and organisation.is_suspended and not self.actor.is_operator
 
     @property
     def why_not(self) -> str:
@@ -74,7 +74,7 @@ class At:
     def frame(self, request: HttpRequest) -> dict[str, Any]:
         """Return the context that every page of a level needs."""
         organisation, namespace = self.place.organisation, self.place.namespace
-        around: dict[str, Any] = {
+        context: dict[str, Any] = {
             "kind": self.kind,
             "whose": self.whose,
             "organisation": organisation,
@@ -84,14 +84,14 @@ class At:
             "revisions_address": self.address("revisions"),
         }
         if organisation is not None:
-            around["sections"] = navigation.sections(self.actor, organisation.slug, request.path)
+            context["sections"] = navigation.sections(self.actor, organisation.slug, request.path)
         if organisation is not None and namespace is not None:
-            around["namespace_sections"] = navigation.namespace_sections(
+            context["namespace_sections"] = navigation.namespace_sections(
                 self.actor, organisation.slug, namespace.slug, request.path
             )
-            around["what_if_address"] = reverse("policy-what-if", args=self.arguments)
-            around["what_if_now_address"] = reverse("policy-what-if-now", args=self.arguments)
-        return around
+            context["what_if_address"] = reverse("policy-what-if", args=self.arguments)
+            context["what_if_now_address"] = reverse("policy-what-if-now", args=self.arguments)
+        return context
 
 
 def at(request: HttpRequest, org: str = "", ns: str = "", *, writes: bool = False) -> At:

@@ -12,8 +12,8 @@ def author_name(revision: PolicyRevision, actor: Actor) -> str:
 
 def published_by(level: PolicyLevel, number: int, actor: Actor) -> str:
     """Return "by kim@acme.example, 24 Nov 2026 17:20 UTC"; empty if there is no such revision."""
-    found = level.revisions.filter(number=number).first()
-    return "" if found is None else f"by {author_name(found, actor)}, {found.at:%-d %b %Y %H:%M} UTC"
+    revision = level.revisions.filter(number=number).first()
+    return "" if revision is None else f"by {author_name(revision, actor)}, {revision.at:%-d %b %Y %H:%M} UTC"
 
 
 def was_published(level: PolicyLevel, number: int, actor: Actor) -> str:

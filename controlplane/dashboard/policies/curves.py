@@ -20,30 +20,32 @@ class Curve:
     chart: Chart | None = None
 
 
-def curve(found: Mapping[str, Any], problem: str = "") -> Curve:
+def curve(forecast: Mapping[str, Any], problem: str = "") -> Curve:
     """Return the curve for what_if(), where `then` is the form's value. `problem`: the form's error."""
     if problem:
         return Curve("What another time to live would bring", problem)
-    if not found["is_enough"]:
-        return Curve("Too little traffic to foretell another time to live", f"{found['why']}.")
-    now, then, points = found["now"], found["then"], found["curve"]
+    if not forecast["is_enough"]:
+        return Curve("Too little traffic to foretell another time to live", f"{forecast['why']}.")
+    now, then, points = forecast["now"], forecast["then"], forecast["curve"]
     title = _title(now, then, points)
-    return Curve(title, _basis(found), tuple(_facts(now, then, found["agents"])), _chart(title, now, then, points))
+    return Curve(
+        title, _basis(forecast), tuple(_facts(now, then, forecast["agents"])), _chart(title, now, then, points)
+    )
 
 
 def _title(now: Mapping[str, Any], then: Mapping[str, Any], points: list[Mapping[str, Any]]) -> str:
-    held = f"{percent_text(now['hit_ratio'])} of prompt tokens"
+    hits = f"{percent_text(now['hit_ratio'])} of prompt tokens"
     if _differs(now, then):
         gain = 100 * (then["hit_ratio"] - now["hit_ratio"])
-        wanted = f"{duration(then['ttl_seconds'])}{_mode(now, then)}"
-        return f"{wanted} would hit {percent_text(then['hit_ratio'])}, {_points(gain)}"
-    best = max(points, key=lambda one: one["hit_ratio"], default=None)
+        proposed_ttl = f"{duration(then['ttl_seconds'])}{_mode(now, then)}"
+        return f"{proposed_ttl} would hit {percent_text(then['hit_ratio'])}, {_points(gain)}"
+    best = max(points, key=lambda point: point["hit_ratio"], default=None)
     gain = 0.0 if best is None else 100 * (best["hit_ratio"] - now["hit_ratio"])
     if best is None or gain < WORTH_SAYING:
-        return f"{duration(now['ttl_seconds'])} hits {held}; no other time to live would hit a point more"
-    least = next(one for one in points if 100 * (best["hit_ratio"] - one["hit_ratio"]) < WORTH_SAYING)
-    gain = 100 * (least["hit_ratio"] - now["hit_ratio"])
-    return f"{duration(now['ttl_seconds'])} hits {held}; {duration(least['ttl_seconds'])} would hit {_points(gain)}"
+        return f"{duration(now['ttl_seconds'])} hits {hits}; no other time to live would hit a point more"
+    shortest = next(point for point in points if 100 * (best["hit_ratio"] - point["hit_ratio"]) < WORTH_SAYING)
+    gain = 100 * (shortest["hit_ratio"] - now["hit_ratio"])
+    return f"{duration(now['ttl_seconds'])} hits {hits}; {duration(shortest['ttl_seconds'])} would hit {_points(gain)}"
 
 
 def _differs(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
@@ -63,27 +65,27 @@ def _points(gain: float) -> str:
 
 def _facts(now: Mapping[str, Any], then: Mapping[str, Any], agents: int) -> list[str]:
     where = f"together on {counted(agents, 'engine')}" if agents > 1 else "on its engine"
-    held = f"Blocks hold {bytes_text(now['resident_bytes'])} {where}"
+    current_memory = f"Blocks hold {bytes_text(now['resident_bytes'])} {where}"
     if not _differs(now, then):
-        return [f"{held}."]
-    more = then["hit_tokens_per_day"] - now["hit_tokens_per_day"]
+        return [f"{current_memory}."]
+    extra = then["hit_tokens_per_day"] - now["hit_tokens_per_day"]
     return [
-        f"{held}; they would hold {bytes_text(then['resident_bytes'])}.",
-        f"{abs(more):,} {'more' if more >= 0 else 'fewer'} prompt tokens a day would be served from cache.",
+        f"{current_memory}; they would hold {bytes_text(then['resident_bytes'])}.",
+        f"{abs(extra):,} {'more' if extra >= 0 else 'fewer'} prompt tokens a day would be served from cache.",
     ]
 
 
-def _basis(found: Mapping[str, Any]) -> str:
-    measured = found["measured_hit_ratio"]
+def _basis(forecast: Mapping[str, Any]) -> str:
+    measured = forecast["measured_hit_ratio"]
     counted_words = (
         ""
         if measured is None
-        else f" Counted over the last {duration(_minutes(found['covered_seconds']))}: {percent_text(measured)}."
+        else f" Counted over the last {duration(_minutes(forecast['covered_seconds']))}: {percent_text(measured)}."
     )
-    error = 100 * found["then"]["hit_ratio_error"]
+    error = 100 * forecast["then"]["hit_ratio_error"]
     return (
-        f"Foretold from this namespace’s own reuse, {found['prompt_tokens']:,} prompt tokens seen by "
-        f"{counted(found['agents'], 'engine')}; it may be off by {error:.1f} points.{counted_words}"
+        f"Foretold from this namespace’s own reuse, {forecast['prompt_tokens']:,} prompt tokens seen by "
+        f"{counted(forecast['agents'], 'engine')}; it may be off by {error:.1f} points.{counted_words}"
     )
 
 
@@ -92,11 +94,11 @@ def _minutes(seconds: int) -> int:
 
 
 def _chart(title: str, now: Mapping[str, Any], then: Mapping[str, Any], points: list[Mapping[str, Any]]) -> Chart:
-    known = {float(one["ttl_seconds"]): 100 * one["hit_ratio"] for one in points}
-    known[float(then["ttl_seconds"])] = 100 * then["hit_ratio"]
-    xs = tuple(sorted(known))
+    hit_rates = {float(point["ttl_seconds"]): 100 * point["hit_ratio"] for point in points}
+    hit_rates[float(then["ttl_seconds"])] = 100 * then["hit_ratio"]
+    xs = tuple(sorted(hit_rates))
     marks = [_mark("now", now), *([_mark("drafted", then)] if _differs(now, then) else [])]
-    line = Series("Hit rate, foretold", tuple(round(known[x], 2) for x in xs), "served")
+    line = Series("Hit rate, foretold", tuple(round(hit_rates[ttl_seconds], 2) for ttl_seconds in xs), "served")
     return Chart(
         "what-if-curve",
         title,

@@ -5,8 +5,8 @@ from controlplane.analytics.predicting import Effect
 
 def predicted_words(effect: Effect) -> str:
     """Return the forecast change; empty without one."""
-    found = effect.foretold
-    return f"{percent_text(found.before)} → {percent_text(found.after)}" if found else ""
+    forecast = effect.foretold
+    return f"{percent_text(forecast.before)} → {percent_text(forecast.after)}" if forecast else ""
 
 
 def error_words(effect: Effect) -> str:

@@ -22,9 +22,11 @@ def fleet_words(agents: Iterable[Seen]) -> str:
     for agent in agents:
         if agent["kind"] == "engine" and agent["models"]:
             by_group.setdefault(agent["group"], []).append(unenforced(agent))
-    nowhere = {name for fields in by_group.values() for name in set.intersection(*fields)}
-    somewhere = {name for fields in by_group.values() for name in set.union(*fields)} - nowhere
-    return "; ".join(filter(None, (_fields_words(nowhere, ""), _fields_words(somewhere, " on every agent"))))
+    never_enforced = {name for fields in by_group.values() for name in set.intersection(*fields)}
+    partly_enforced = {name for fields in by_group.values() for name in set.union(*fields)} - never_enforced
+    return "; ".join(
+        filter(None, (_fields_words(never_enforced, ""), _fields_words(partly_enforced, " on every agent")))
+    )
 
 
 def unenforced(agent: Seen) -> set[str]:
@@ -69,15 +71,15 @@ def _graded(grade: Mapping[str, str]) -> str:
 
 def policy_words(results: Iterable[Mapping[str, Together]], actor: Actor) -> str:
     """Return the unenforced fields of a level's policy and its models, to follow the count of agents in sync."""
-    short = [(name, result) for fields in results for name, result in fields.items() if result.refusing]
-    nowhere = [(name, result) for name, result in short if result.grade == "refused"]
-    somewhere = [(name, result) for name, result in short if result.grade != "refused"]
-    parts = (_shortfall(nowhere, "", actor), _shortfall(somewhere, " on every agent", actor))
+    shortfalls = [(name, combined) for fields in results for name, combined in fields.items() if combined.refusing]
+    never_enforced = [(name, combined) for name, combined in shortfalls if combined.grade == "refused"]
+    partly_enforced = [(name, combined) for name, combined in shortfalls if combined.grade != "refused"]
+    parts = (_shortfall(never_enforced, "", actor), _shortfall(partly_enforced, " on every agent", actor))
     return "; ".join(filter(None, parts))
 
 
 def _shortfall(results: Sequence[tuple[str, Together]], where: str, actor: Actor) -> str:
-    reasons = dict.fromkeys(reasons_words(result, actor) for _, result in results)
+    reasons = dict.fromkeys(reasons_words(combined, actor) for _, combined in results)
     return f"{_fields_words({name for name, _ in results}, where)} ({'; '.join(reasons)})" if results else ""
 
 
@@ -86,14 +88,16 @@ def fields_words(values: Mapping[str, Any], results: Mapping[str, Together], act
 
     It is empty if the field is enforced, or only unreported by older agents though every version enforces it.
     """
-    return {name: _field_words(Setting(name, None, values[name]), result, actor) for name, result in results.items()}
+    return {
+        name: _field_words(Setting(name, None, values[name]), combined, actor) for name, combined in results.items()
+    }
 
 
-def _field_words(setting: Setting, result: Together, actor: Actor) -> str:
-    is_silent = not setting.is_optional and {*result.reasons} == {NOT_REPORTED.why}
-    if result.grade == "enforced" or not result.agents or is_silent:
+def _field_words(setting: Setting, combined: Together, actor: Actor) -> str:
+    is_silent = not setting.is_optional and {*combined.reasons} == {NOT_REPORTED.why}
+    if combined.grade == "enforced" or not combined.agents or is_silent:
         return ""
-    title = TITLES[result.grade]
-    if result.refusing and result.grade != "refused":
-        title = f"Enforced by {result.enforcing} of {counted(result.agents, 'agent')}"
-    return f"{title}: {reasons_words(result, actor)}."
+    title = TITLES[combined.grade]
+    if combined.refusing and combined.grade != "refused":
+        title = f"Enforced by {combined.enforcing} of {counted(combined.agents, 'agent')}"
+    return f"{title}: {reasons_words(combined, actor)}."

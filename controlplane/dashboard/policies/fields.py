@@ -74,8 +74,8 @@ def read(field: PolicyField, key: str, typed: Typed) -> Any:
 
 
 def first(typed: Typed, name: str, otherwise: str = "") -> str:
-    found = typed.get(name)
-    return found[-1].strip() if found else otherwise
+    entries = typed.get(name)
+    return entries[-1].strip() if entries else otherwise
 
 
 def _seconds(field: PolicyField, amount: str, unit: str) -> int:
@@ -97,7 +97,7 @@ def _formats(ticked: Sequence[str]) -> list[str]:
     """Return the ticked formats in the order of OFFERED."""
     if unknown := set(ticked).difference(OFFERED):
         raise forms.ValidationError(f"“{shortened(min(unknown))}” is no format.")
-    return [one for one in OFFERED if one in ticked]
+    return [kv_format for kv_format in OFFERED if kv_format in ticked]
 
 
 def _share(text: str) -> float:
@@ -109,9 +109,9 @@ def _share(text: str) -> float:
 
 def _number(field: PolicyField, text: str) -> float:
     number = float(amount_read(text, f"{field.label.lower()}: write a number, as 1 or 0.5"))
-    least, most = field.minimum or 0.0, field.maximum or math.inf
-    if not least <= number <= most:
-        raise forms.ValidationError(f"{shortened(text)} is not between {least:g} and {most:g}.")
+    minimum, maximum = field.minimum or 0.0, field.maximum or math.inf
+    if not minimum <= number <= maximum:
+        raise forms.ValidationError(f"{shortened(text)} is not between {minimum:g} and {maximum:g}.")
     return number
 
 
@@ -124,8 +124,8 @@ def typed_of(field: PolicyField, key: str, value: Any, *, unit_of: Any = INHERIT
         case "seconds":
             return _typed_seconds(key, value, unit_of)
         case "formats":
-            own = [] if value is INHERITED else list(value)
-            return {f"{key}-own": ["" if value is INHERITED else OWN], key: own}
+            ticked = [] if value is INHERITED else list(value)
+            return {f"{key}-own": ["" if value is INHERITED else OWN], key: ticked}
         case "switch" | "choice" | "format":
             return {key: ["" if value is INHERITED else _chosen(value)]}
     if value is INHERITED:
@@ -189,23 +189,23 @@ def problem_words(name: str, message: str) -> str:
     if kind == "seconds":
         message = in_words(message)
     elif kind == "share":
-        message = _RATIO.sub(lambda found: percent(float(found[0])), message)
+        message = _RATIO.sub(lambda match: percent(float(match[0])), message)
     return ended(labelled(message.replace("null is no value here", "no cap is no choice here")))
 
 
-def reason_words(said: str) -> str:
+def reason_words(reason: str) -> str:
     """Rewrite a reason from a service or an agent for people.
 
     "policy.models.tiny.kv_dtype" becomes "“KV format” of tiny", and large counts of seconds become minutes or hours.
     """
-    return lengths_in_words(labelled(POLICY_PATH.sub(_path_words, said)))
+    return lengths_in_words(labelled(POLICY_PATH.sub(_path_words, reason)))
 
 
-def _path_words(found: re.Match[str]) -> str:
-    of = f" of {found['model']}" if found["model"] else ""
-    return f"“{LABELS[found['field']]}”{of}"
+def _path_words(match: re.Match[str]) -> str:
+    model_text = f" of {match['model']}" if match["model"] else ""
+    return f"“{LABELS[match['field']]}”{model_text}"
 
 
 def labelled(message: str) -> str:
     """Replace field names by their labels."""
-    return _NAME.sub(lambda found: f"“{LABELS[found[0]]}”", message)
+    return _NAME.sub(lambda match: f"“{LABELS[match[0]]}”", message)

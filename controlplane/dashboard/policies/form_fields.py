@@ -37,12 +37,12 @@ class ValueField(forms.Field):
         super().__init__(widget=forms.TextInput(attrs={"size": 8, "maxlength": MOST_LETTERS}), **options)
 
     def to_python(self, value: Any) -> Any:
-        typed = str(value or "").strip()
-        if not typed:
+        text = str(value or "").strip()
+        if not text:
             return None
-        number = self.read(typed) if len(typed) <= MOST_LETTERS else None
+        number = self.read(text) if len(text) <= MOST_LETTERS else None
         if number is None:
-            raise forms.ValidationError(f"“{shortened(typed)}” {self.problem}")
+            raise forms.ValidationError(f"“{shortened(text)}” {self.problem}")
         return number
 
     @staticmethod
@@ -62,13 +62,13 @@ class DurationField(ValueField):
 
     @staticmethod
     def read(typed: str) -> float | None:
-        rest, seconds = typed.lower(), 0
-        while rest:
-            term = _TERM.match(rest)
+        remaining, seconds = typed.lower(), 0
+        while remaining:
+            term = _TERM.match(remaining)
             if term is None or term[2] not in NAMES:
                 return None
             seconds += int(term[1]) * NAMES[term[2]]
-            rest = rest[term.end() :]
+            remaining = remaining[term.end() :]
         return seconds
 
     @staticmethod
@@ -127,10 +127,10 @@ def shortened(typed: str) -> str:
     return typed if len(typed) <= MOST_LETTERS else f"{typed[:MOST_LETTERS]}…"
 
 
-def amount_read(typed: str, what: str) -> Decimal:
-    """Parse a number, or raise ValidationError naming `what` was expected."""
+def amount_read(typed: str, expected: str) -> Decimal:
+    """Parse a number, or raise ValidationError that names what was `expected`."""
     if not _AMOUNT.fullmatch(typed):
-        raise forms.ValidationError(f"“{shortened(typed)}” is no {what}.")
+        raise forms.ValidationError(f"“{shortened(typed)}” is no {expected}.")
     return Decimal(typed.replace(",", "."))
 
 
@@ -143,4 +143,4 @@ def split(seconds: int) -> tuple[str, str]:
 
 def in_words(message: str) -> str:
     """Rewrite seconds in a message: "604801 is more than 86400, …" becomes "7 d 1 s is more than 24 h, …"."""
-    return _SECONDS.sub(lambda found: duration(int(float(found[0].removesuffix(" s")))), message)
+    return _SECONDS.sub(lambda match: duration(int(float(match[0].removesuffix(" s")))), message)

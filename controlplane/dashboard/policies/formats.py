@@ -39,10 +39,13 @@ def formats(
     pools: Sequence[AgentPool], served: Iterable[Served], results: Iterable[QualityResult], *, names_agents: bool = True
 ) -> dict[str, Format]:
     """Return all formats by name. Members see how many agents lack one, but not which."""
-    known = list(dict.fromkeys(served))
-    found = {(one.model, one.revision, one.backend, one.kv_dtype): one for one in results}
-    named = _named if names_agents else _numbered
-    return {name: _format(name, pools, known, found, named) for name in OFFERED}
+    distinct_served = list(dict.fromkeys(served))
+    results_by_key = {
+        (quality_result.model, quality_result.revision, quality_result.backend, quality_result.kv_dtype): quality_result
+        for quality_result in results
+    }
+    describe_agents = _named if names_agents else _numbered
+    return {name: _format(name, pools, distinct_served, results_by_key, describe_agents) for name in OFFERED}
 
 
 def _format(
@@ -50,26 +53,36 @@ def _format(
     pools: Sequence[AgentPool],
     served: Sequence[Served],
     results: Results,
-    named: Callable[[Sequence[str]], str],
+    describe_agents: Callable[[Sequence[str]], str],
 ) -> Format:
-    able = [one for one in served if name in one.formats]
-    lacking = sorted({one.agent for one in served if name not in one.formats})
-    caveats = [f"{named(agents)} {_computes(len(agents))} it as {other}" for other, agents in _otherwise(name, able)]
-    if served and not able:
+    capable = [served_model for served_model in served if name in served_model.formats]
+    lacking = sorted({served_model.agent for served_model in served if name not in served_model.formats})
+    caveats = [
+        f"{describe_agents(agents)} {_computes(len(agents))} it as {substitute}"
+        for substitute, agents in _otherwise(name, capable)
+    ]
+    if served and not capable:
         caveats = ["no agent here can do it"]
     elif lacking:
-        caveats.append(f"{named(lacking)} cannot do it: requests for it go to the others")
-    places = list(dict.fromkeys((one.key, one.computed(name)) for one in able))
-    told = tuple(
-        _quality(name, key, computed, results, is_only=len(places) == 1) for key, computed in places[:MOST_QUALITIES]
+        caveats.append(f"{describe_agents(lacking)} cannot do it: requests for it go to the others")
+    format_keys = list(dict.fromkeys((served_model.key, served_model.computed(name)) for served_model in capable))
+    qualities = tuple(
+        _quality(name, key, computed, results, is_only=len(format_keys) == 1)
+        for key, computed in format_keys[:MOST_QUALITIES]
     )
-    return Format(name, KV_FORMATS[name].hint, cost(name, pools), told, "; ".join(caveats))
+    return Format(name, KV_FORMATS[name].hint, cost(name, pools), qualities, "; ".join(caveats))
 
 
-def _otherwise(name: str, able: Sequence[Served]) -> list[tuple[str, list[str]]]:
+def _otherwise(name: str, capable: Sequence[Served]) -> list[tuple[str, list[str]]]:
     """Return the formats that agents compute in place of `name`, each with those agents."""
-    others = sorted({one.computed(name) for one in able} - {name})
-    return [(other, sorted({one.agent for one in able if one.computed(name) == other})) for other in others]
+    substitutes = sorted({served_model.computed(name) for served_model in capable} - {name})
+    return [
+        (
+            substitute,
+            sorted({served_model.agent for served_model in capable if served_model.computed(name) == substitute}),
+        )
+        for substitute in substitutes
+    ]
 
 
 def _named(agents: Sequence[str]) -> str:
@@ -91,10 +104,10 @@ def cost(name: str, pools: Sequence[AgentPool]) -> str:
     sizes = sorted({token_bytes(name, pool) for pool in pools} - {None})  # type: ignore[type-var]
     if not sizes:
         return ""
-    said = " or ".join(bytes_exact(float(size or 0)) for size in sizes[:MOST_QUALITIES])
+    sizes_text = " or ".join(bytes_exact(float(size or 0)) for size in sizes[:MOST_QUALITIES])
     ratios = {_ratio(name, pool) for pool in pools} - {None}
     against = f", {ratio_words(next(iter(ratios)) or 1.0)}" if len(ratios) == 1 and name != BASELINE else ""
-    return f"{said} a token{against}"
+    return f"{sizes_text} a token{against}"
 
 
 def token_bytes(name: str, pool: AgentPool) -> float | None:
@@ -103,8 +116,8 @@ def token_bytes(name: str, pool: AgentPool) -> float | None:
 
 
 def _ratio(name: str, pool: AgentPool) -> float | None:
-    own, whole = token_bytes(name, pool), token_bytes(BASELINE, pool)
-    return round(own / whole, 3) if own and whole else None
+    token_size, baseline_size = token_bytes(name, pool), token_bytes(BASELINE, pool)
+    return round(token_size / baseline_size, 3) if token_size and baseline_size else None
 
 
 def ratio_words(ratio: float) -> str:
@@ -122,16 +135,19 @@ def bytes_exact(size: float) -> str:
 
 def _quality(name: str, key: tuple[str, str, str], computed: str, results: Results, *, is_only: bool) -> Quality:
     model, revision, backend = key
-    of = "" if is_only else f"{model} at {revision[:12]} on {backend}"
-    result = results.get((*key, name)) or results.get((*key, computed))
+    measured_on = "" if is_only else f"{model} at {revision[:12]} on {backend}"
+    quality_result = results.get((*key, name)) or results.get((*key, computed))
     if name == BASELINE:
-        return Quality(of, "the baseline", "may always be served", "ok")
-    if result is None:
-        return Quality(of, f"not measured on {model}, {backend}", "may not be served", "warn")
-    is_open = result.verdict in LET_THROUGH
-    verdict = result.verdict if is_open else f"{result.verdict}: may not be served"
+        return Quality(measured_on, "the baseline", "may always be served", "ok")
+    if quality_result is None:
+        return Quality(measured_on, f"not measured on {model}, {backend}", "may not be served", "warn")
+    is_open = quality_result.verdict in LET_THROUGH
+    verdict = quality_result.verdict if is_open else f"{quality_result.verdict}: may not be served"
     return Quality(
-        of, delta_words(result.figures), verdict, "ok" if is_open else "bad" if result.verdict == "failed" else "warn"
+        measured_on,
+        delta_words(quality_result.figures),
+        verdict,
+        "ok" if is_open else "bad" if quality_result.verdict == "failed" else "warn",
     )
 
 
@@ -150,23 +166,23 @@ def _small(value: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def compared(known: Mapping[str, Format]) -> str:
+def compared(formats_by_name: Mapping[str, Format]) -> str:
     """Return both meanings of fp8 in one sentence; empty unless both have a result."""
-    told = [
-        f"{name} ({known[name].what}): {one.delta}"
+    deltas = [
+        f"{name} ({formats_by_name[name].what}): {quality.delta}"
         for name in COMPARED
-        for one in known[name].qualities[:1]
-        if one.delta
+        for quality in formats_by_name[name].qualities[:1]
+        if quality.delta
     ]
-    return "; ".join(told) if len(told) == len(COMPARED) else ""
+    return "; ".join(deltas) if len(deltas) == len(COMPARED) else ""
 
 
 def basis(served: Iterable[Served]) -> str:
     """Return the model and backend of the measurements."""
-    keys = list(dict.fromkeys(one.key for one in served))
+    keys = list(dict.fromkeys(served_model.key for served_model in served))
     if not keys:
         return "No agent serves this yet: what a token costs and loses is known once one does."
     model, revision, backend = keys[0]
-    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-    where = f"{model} at {revision[:12]}, {backend}{more}"
+    others_text = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    where = f"{model} at {revision[:12]}, {backend}{others_text}"
     return f"Bytes are as agents report them. Deltas are by byte of text, measured on {where}, against bf16."

@@ -57,26 +57,26 @@ class Form:
     def models(self) -> list[ModelPlace]:
         return models_in(self.typed)
 
-    def refuse(self, told: Iterable[FieldProblem]) -> None:
+    def refuse(self, field_problems: Iterable[FieldProblem]) -> None:
         """Add a service's problems to their fields."""
-        for one in told:
-            key, name = self._place(one.field)
-            said = problem_words(name, one.message)
+        for field_problem in field_problems:
+            key, name = self._place(field_problem.field)
+            message = problem_words(name, field_problem.message)
             if key == "" and name not in ("", NOTE):
-                said = f"{one.field.removeprefix('policy.')}: {said}"
-            if said not in self.problems.setdefault(key, []):
-                self.problems[key].append(said)
+                message = f"{field_problem.field.removeprefix('policy.')}: {message}"
+            if message not in self.problems.setdefault(key, []):
+                self.problems[key].append(message)
 
-    def _place(self, told: str) -> tuple[str, str]:
-        path = told.removeprefix("policy.")
+    def _place(self, field: str) -> tuple[str, str]:
+        path = field.removeprefix("policy.")
         if path in FIELDS:
             return path, path
         if path == NOTE or path.startswith(ROLLOUT):
             return path.split(".")[0], NOTE
-        for one in self.models:
-            for name in one.fields:
-                if path == f"{MODELS}.{one.name}.{name}":
-                    return one.at(name), name
+        for section in self.models:
+            for name in section.fields:
+                if path == f"{MODELS}.{section.name}.{name}":
+                    return section.at(name), name
         return "", path
 
 
@@ -88,28 +88,28 @@ def form_of(level: Values, above: Sequence[Values]) -> Form:
 def typed_level(level: Values, above: Sequence[Values]) -> dict[str, list[str]]:
     typed: dict[str, list[str]] = {MODELS: ["shown"]}
     inherited = effective_values(above)
-    for name, one in FIELDS.items():
-        typed |= typed_of(one, name, level.get(name, INHERITED), unit_of=inherited[name])
-    for number, (model, said) in enumerate(sorted(level.get(MODELS, {}).items())):
-        typed |= _typed_model(f"m{number}", model, said)
+    for name, policy_field in FIELDS.items():
+        typed |= typed_of(policy_field, name, level.get(name, INHERITED), unit_of=inherited[name])
+    for number, (model, model_values) in enumerate(sorted(level.get(MODELS, {}).items())):
+        typed |= _typed_model(f"m{number}", model, model_values)
     return typed
 
 
-def _typed_model(key: str, model: str, said: Values) -> dict[str, list[str]]:
-    typed = {key: [model], f"{key}-has": [name for name in FIELDS if name in said]}
+def _typed_model(key: str, model: str, model_values: Values) -> dict[str, list[str]]:
+    typed = {key: [model], f"{key}-has": [name for name in FIELDS if name in model_values]}
     for name in typed[f"{key}-has"]:
-        typed |= typed_of(FIELDS[name], f"{key}-{name}", said[name])
+        typed |= typed_of(FIELDS[name], f"{key}-{name}", model_values[name])
     return typed
 
 
 def models_in(typed: Typed) -> list[ModelPlace]:
-    found = []
+    sections = []
     for number in range(MAX_MODELS + 1):
         key = f"m{number}"
         if key in typed:
-            has = [name for name in FIELDS if name in typed.get(f"{key}-has", ())]
-            found.append(ModelPlace(key, first(typed, key), tuple(has)))
-    return found
+            field_names = [name for name in FIELDS if name in typed.get(f"{key}-has", ())]
+            sections.append(ModelPlace(key, first(typed, key), tuple(field_names)))
+    return sections
 
 
 # What was sent
@@ -118,11 +118,11 @@ def models_in(typed: Typed) -> list[ModelPlace]:
 def form_sent(typed: Typed, level: Values) -> Form:
     """Parse a submitted form. A field that cannot be parsed keeps its published value."""
     problems: Problems = {}
-    said = dict(_said(typed, "", FIELDS, level, problems))
+    policy_values = dict(_said(typed, "", FIELDS, level, problems))
     models = level.get(MODELS, {}) if MODELS not in typed else _models(typed, level.get(MODELS, {}), problems)
     if models or MODELS in level:
-        said[MODELS] = dict(models)
-    return Form(typed, said, problems)
+        policy_values[MODELS] = dict(models)
+    return Form(typed, policy_values, problems)
 
 
 def _said(
@@ -143,17 +143,17 @@ def _said(
 
 def _models(typed: Typed, before: Values, problems: Problems) -> dict[str, Any]:
     models: dict[str, Any] = {}
-    for one in models_in(typed):
-        if not _MODEL.fullmatch(one.name):
-            problems.setdefault(one.key, []).append(f"“{one.name[:40]}” {NO_NAME}.")
+    for section in models_in(typed):
+        if not _MODEL.fullmatch(section.name):
+            problems.setdefault(section.key, []).append(f"“{section.name[:40]}” {NO_NAME}.")
             continue
-        if one.name in models:
-            problems.setdefault(one.key, []).append(f"{one.name} is named twice: say all of it in one place.")
+        if section.name in models:
+            problems.setdefault(section.key, []).append(f"{section.name} is named twice: say all of it in one place.")
             continue
-        own = before.get(one.name, {})
-        said = dict(_said(typed, f"{one.key}-", one.fields, own, problems))
-        if said or (one.name in before and not own):
-            models[one.name] = said
+        previous_values = before.get(section.name, {})
+        model_values = dict(_said(typed, f"{section.key}-", section.fields, previous_values, problems))
+        if model_values or (section.name in before and not previous_values):
+            models[section.name] = model_values
     if len(models) > MAX_MODELS:
         problems.setdefault("", []).append(f"{len(models)} models have values of their own; {MAX_MODELS} is the most.")
     return models
@@ -164,14 +164,14 @@ def _models(typed: Typed, before: Values, problems: Problems) -> dict[str, Any]:
 
 def pressed(typed: Typed, above: Sequence[Values]) -> dict[str, list[str]]:
     """Return the form after the buttons "Inherit", "Remove" and "Add"."""
-    found = {name: list(values) for name, values in typed.items()}
+    edited = {name: list(values) for name, values in typed.items()}
     if key := first(typed, "inherit"):
-        _inherit(found, key, above)
+        _inherit(edited, key, above)
     if key := first(typed, "drop"):
-        _drop(found, key)
+        _drop(edited, key)
     if key := first(typed, "add"):
-        _add(found, key)
-    return found
+        _add(edited, key)
+    return edited
 
 
 def _inherit(typed: dict[str, list[str]], key: str, above: Sequence[Values]) -> None:
@@ -180,12 +180,16 @@ def _inherit(typed: dict[str, list[str]], key: str, above: Sequence[Values]) -> 
 
 
 def _drop(typed: dict[str, list[str]], key: str) -> None:
-    place, dash, name = key.partition("-")
+    model_key, dash, name = key.partition("-")
     if dash:
-        typed[f"{place}-has"] = [one for one in typed.get(f"{place}-has", []) if one != name]
-    elif re.fullmatch(r"m\d{1,2}", place):
-        for known in [one for one in typed if one == place or one.startswith(f"{place}-")]:
-            del typed[known]
+        typed[f"{model_key}-has"] = [
+            field_name for field_name in typed.get(f"{model_key}-has", []) if field_name != name
+        ]
+    elif re.fullmatch(r"m\d{1,2}", model_key):
+        for removed_key in [
+            typed_key for typed_key in typed if typed_key == model_key or typed_key.startswith(f"{model_key}-")
+        ]:
+            del typed[removed_key]
 
 
 def _add(typed: dict[str, list[str]], key: str) -> None:
@@ -195,8 +199,8 @@ def _add(typed: dict[str, list[str]], key: str) -> None:
         return
     if key == "model":
         model = first(typed, "model-name")
-        known = next((one for one in models_in(typed) if one.name == model), None)
-        key = _free(typed) if known is None else known.key
+        existing = next((section for section in models_in(typed) if section.name == model), None)
+        key = _free(typed) if existing is None else existing.key
         if not model or not key:
             return
         typed[key] = [model]
@@ -223,17 +227,17 @@ def rebased(form: Form, old: Values, new: Values, above: Sequence[Values]) -> Fo
         if name in form.problems or form.said.get(name, INHERITED) != old.get(name, INHERITED):
             _take(typed, form.typed, name, name)
     models = old.get(MODELS, {})
-    for one in form.models:
-        for name in {*one.fields, *models.get(one.name, {})}:
-            if one.at(name) in form.problems or _model_value(form.said, one.name, name) != _model_value(
-                old, one.name, name
+    for section in form.models:
+        for name in {*section.fields, *models.get(section.name, {})}:
+            if section.at(name) in form.problems or _model_value(form.said, section.name, name) != _model_value(
+                old, section.name, name
             ):
-                _take_of_model(typed, form.typed, one, name)
-        if one.key in form.problems:
-            typed[_free(typed)] = [one.name]
-    for model in set(models).difference(one.name for one in form.models):
-        for place in [each.key for each in models_in(typed) if each.name == model]:
-            _drop(typed, place)
+                _take_of_model(typed, form.typed, section, name)
+        if section.key in form.problems:
+            typed[_free(typed)] = [section.name]
+    for model in set(models).difference(section.name for section in form.models):
+        for model_key in [new_section.key for new_section in models_in(typed) if new_section.name == model]:
+            _drop(typed, model_key)
     return form_sent(typed, new)
 
 
@@ -241,23 +245,25 @@ def _model_value(level: Values, model: str, name: str) -> Any:
     return level.get(MODELS, {}).get(model, {}).get(name, INHERITED)
 
 
-def _take(typed: dict[str, list[str]], source: Typed, key: str, to: str) -> None:
+def _take(typed: dict[str, list[str]], source: Typed, key: str, target_key: str) -> None:
     for suffix in ("", "-unit", "-own"):
         if f"{key}{suffix}" in source:
-            typed[f"{to}{suffix}"] = list(source[f"{key}{suffix}"])
+            typed[f"{target_key}{suffix}"] = list(source[f"{key}{suffix}"])
         elif suffix == "" and f"{key}-own" in source:
-            typed[to] = []  # a form without any tick sends nothing
+            typed[target_key] = []  # a form without any tick sends nothing
 
 
-def _take_of_model(typed: dict[str, list[str]], source: Typed, one: ModelPlace, name: str) -> None:
-    place = next((each.key for each in models_in(typed) if each.name == one.name), None) or _free(typed)
-    if not place:
+def _take_of_model(typed: dict[str, list[str]], source: Typed, section: ModelPlace, name: str) -> None:
+    model_key = next(
+        (typed_section.key for typed_section in models_in(typed) if typed_section.name == section.name), None
+    ) or _free(typed)
+    if not model_key:
         return
-    typed.setdefault(place, [one.name])
-    has = typed.setdefault(f"{place}-has", [])
-    if name not in one.fields:
-        typed[f"{place}-has"] = [each for each in has if each != name]
+    typed.setdefault(model_key, [section.name])
+    field_names = typed.setdefault(f"{model_key}-has", [])
+    if name not in section.fields:
+        typed[f"{model_key}-has"] = [field_name for field_name in field_names if field_name != name]
         return
-    if name not in has:
-        has.append(name)
-    _take(typed, source, one.at(name), f"{place}-{name}")
+    if name not in field_names:
+        field_names.append(name)
+    _take(typed, source, section.at(name), f"{model_key}-{name}")

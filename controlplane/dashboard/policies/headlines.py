@@ -33,14 +33,18 @@ def standing(kind: str, revision: int) -> str:
 def models_words(number: int) -> str:
     if not number:
         return "No model has values of its own"
-    own = "has values of its own" if number == 1 else "have values of their own"
-    return f"{counted(number, 'model')} {own}"
+    own_text = "has values of its own" if number == 1 else "have values of their own"
+    return f"{counted(number, 'model')} {own_text}"
 
 
-def own_words(said: Values, kind: str) -> str:
+def own_words(values: Values, kind: str) -> str:
     """Return "3 of 11 values are this namespace’s own"."""
-    own, rest = sum(name in said for name in FIELDS), "built in" if kind == "fleet" else "inherited"
+    own, rest = sum(name in values for name in FIELDS), "built in" if kind == "fleet" else "inherited"
     if not own:
         return f"All {len(FIELDS)} values are {rest}"
-    whose = {"fleet": "the fleet’s own", "organisation": "this organisation’s own", "namespace": "this namespace’s own"}
-    return f"{own} of {len(FIELDS)} values {'is' if own == 1 else 'are'} {whose[kind]}, the others are {rest}"
+    owner_words = {
+        "fleet": "the fleet’s own",
+        "organisation": "this organisation’s own",
+        "namespace": "this namespace’s own",
+    }
+    return f"{own} of {len(FIELDS)} values {'is' if own == 1 else 'are'} {owner_words[kind]}, the others are {rest}"

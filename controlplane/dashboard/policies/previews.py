@@ -24,7 +24,7 @@ MOST_NAMED = 8
 MOST_ROWS = 6
 ShareRow = tuple[str, str, str, str, str, str]  # where, label, share, size, tokens, blocks
 WARNINGS = {
-    **{one.code: one.title for field in FIELDS.values() for one in field.consequences},
+    **{consequence.code: consequence.title for field in FIELDS.values() for consequence in field.consequences},
     "pins_without_caching": "Pins hold nothing",
     "no_room": "No room",
     "not_enforced": "Not enforced by every agent",
@@ -55,26 +55,26 @@ class Previewed:
 
 
 def previewed(
-    here: At, chain: Sequence[Values], policy: Policy, pools: Sequence[AgentPool], rollout: RolloutSpec | None = None
+    scope: At, chain: Sequence[Values], policy: Policy, pools: Sequence[AgentPool], rollout: RolloutSpec | None = None
 ) -> tuple[Previewed, list[FieldProblem]]:
     """Return what publishing would do, as the REST API previews it, and the reasons to refuse it."""
-    preview = policy_preview(actor=here.actor, place=here.place, policy=policy, pools=pools)
-    agents = agents_preview(actor=here.actor, place=here.place, policy=policy)
-    alone = rollout_warnings(place=here.place, rollout=rollout)
+    preview = policy_preview(actor=scope.actor, place=scope.place, policy=policy, pools=pools)
+    agents = agents_preview(actor=scope.actor, place=scope.place, policy=policy)
+    extra_warnings = rollout_warnings(place=scope.place, rollout=rollout)
     after = policy.said()
-    own = said_between(chain[-1], after)
+    own_changes = said_between(chain[-1], after)
     kv_dtype = effective_values((*chain[:-1], after))["kv_dtype"]
-    table = (band_rows(preview.bands) or share_rows(preview, pools, kv_dtype)) if own else []
+    table = (band_rows(preview.bands) or share_rows(preview, pools, kv_dtype)) if own_changes else []
     words = Previewed(
-        diff=tuple(_diff_line(one, here.kind) for one in preview.changes),
-        unchanged=_unchanged(own, preview.changes),
+        diff=tuple(_diff_line(change, scope.kind) for change in preview.changes),
+        unchanged=_unchanged(own_changes, preview.changes),
         who=who_words(preview) if preview.changes or preview.namespaces else "",
         shares=tuple(table[:MOST_ROWS]),
         unshown=max(0, len(table) - MOST_ROWS),
         promised=promised_words(preview),
         warnings=tuple(
-            (WARNINGS.get(one.code, "Mind"), labelled(_in_words(one)))
-            for one in (*preview.warnings, *agents.warnings, *alone)
+            (WARNINGS.get(warning.code, "Mind"), labelled(_in_words(warning)))
+            for warning in (*preview.warnings, *agents.warnings, *extra_warnings)
         ),
     )
     return words, [*preview.problems, *agents.problems]
@@ -96,8 +96,8 @@ def blocked_words(problems: int) -> str:
     return f"Cannot be published: correct the {'problem' if problems == 1 else f'{problems} problems'} first."
 
 
-def _unchanged(own: Sequence[DiffLine], changes: Sequence[Change]) -> str:
-    if not own:
+def _unchanged(own_changes: Sequence[DiffLine], changes: Sequence[Change]) -> str:
+    if not own_changes:
         return "What stands here is what is published."
     if changes:
         return ""
@@ -107,11 +107,11 @@ def _unchanged(own: Sequence[DiffLine], changes: Sequence[Change]) -> str:
     )
 
 
-def _diff_line(one: Change, kind: str) -> DiffLine:
+def _diff_line(change: Change, kind: str) -> DiffLine:
     return DiffLine(
-        what_words(one.field, one.model),
-        f"{value_words(one.field, one.before)} ({_origin(kind, one.before_origin)})",
-        f"{value_words(one.field, one.after)} ({_origin(kind, one.after_origin)})",
+        what_words(change.field, change.model),
+        f"{value_words(change.field, change.before)} ({_origin(kind, change.before_origin)})",
+        f"{value_words(change.field, change.after)} ({_origin(kind, change.after_origin)})",
     )
 
 
@@ -140,41 +140,47 @@ def _differences(before: Values, after: Values, model: str | None) -> Iterator[D
 
 def diff_words(lines: Sequence[DiffLine]) -> list[str]:
     """Return each change as "TTL: 5 min → 10 min"."""
-    return [f"{one.what}: {one.before} → {one.after}" for one in lines] or ["It says what the one before it said."]
+    return [f"{line.what}: {line.before} → {line.after}" for line in lines] or ["It says what the one before it said."]
 
 
-def who_words(found: Preview) -> str:
+def who_words(preview: Preview) -> str:
     """Return "Something else comes into force in 2 namespaces: acme/default, acme/chat; on 2 engines: …"."""
-    if not found.namespaces:
+    if not preview.namespaces:
         return "In no namespace is anything else in force: each says otherwise itself."
-    named = ", ".join(found.namespaces_named[:MOST_NAMED])
-    more = found.namespaces - min(MOST_NAMED, len(found.namespaces_named))
-    where = f"{counted(found.namespaces, 'namespace')}: {named}{f' and {more} more' if more else ''}"
-    if not found.is_served:
+    names = ", ".join(preview.namespaces_named[:MOST_NAMED])
+    hidden_names = preview.namespaces - min(MOST_NAMED, len(preview.namespaces_named))
+    where = f"{counted(preview.namespaces, 'namespace')}: {names}{f' and {hidden_names} more' if hidden_names else ''}"
+    if not preview.is_served:
         return f"Something else comes into force in {where}. No agent serves it yet."
-    if not found.agents:
+    if not preview.agents:
         return f"Something else comes into force in {where}."
-    agents = ", ".join(found.agents[:MOST_NAMED])
-    rest = len(found.agents) - MOST_NAMED
-    served = f"{counted(len(found.agents), 'engine')}: {agents}{f' and {rest} more' if rest > 0 else ''}"
+    agents = ", ".join(preview.agents[:MOST_NAMED])
+    hidden = len(preview.agents) - MOST_NAMED
+    served = f"{counted(len(preview.agents), 'engine')}: {agents}{f' and {hidden} more' if hidden > 0 else ''}"
     return f"Something else comes into force in {where}; on {served}."
 
 
-def promised_words(found: Preview) -> str:
-    one = found.group_share
-    if one is None:
+def promised_words(preview: Preview) -> str:
+    group_share = preview.group_share
+    if group_share is None:
         return ""
-    promised = f"{100 * one.promised:.3g} % of each pool is promised to everybody together, pins included"
-    return f"{promised}; {100 * one.at_most:.3g} % is the most."
+    promised = f"{100 * group_share.promised:.3g} % of each pool is promised to everybody together, pins included"
+    return f"{promised}; {100 * group_share.at_most:.3g} % is the most."
 
 
-def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> list[ShareRow]:
+def share_rows(preview: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> list[ShareRow]:
     """Return each share that is neither nothing nor the whole pool. Agents with equal pools share a row."""
     sizes: Mapping[str, Any] = {pool.agent: pool.block_bytes.get(kv_dtype, 0) for pool in pools}
     groups: dict[tuple[str, float, int, int, int], list[str]] = {}
-    for one in found.shares:
-        key = (one.field, one.share, one.blocks, one.tokens, one.blocks * sizes.get(one.agent, 0))
-        groups.setdefault(key, []).append(one.agent)
+    for agent_share in preview.shares:
+        key = (
+            agent_share.field,
+            agent_share.share,
+            agent_share.blocks,
+            agent_share.tokens,
+            agent_share.blocks * sizes.get(agent_share.agent, 0),
+        )
+        groups.setdefault(key, []).append(agent_share.agent)
     return [
         (
             agents[0] if len(agents) == 1 else f"each of {counted(len(agents), 'agent')}",
@@ -193,17 +199,17 @@ def band_rows(bands: Sequence[ShareBand]) -> list[ShareRow]:
     return [
         (
             "each agent",
-            LABELS[one.field],
-            f"{100 * one.share:.4g} %",
-            f"{bytes_text(one.bytes_least)} to {bytes_text(one.bytes_most)}",
-            f"{one.tokens_least:,} to {one.tokens_most:,}",
+            LABELS[band.field],
+            f"{100 * band.share:.4g} %",
+            f"{bytes_text(band.bytes_least)} to {bytes_text(band.bytes_most)}",
+            f"{band.tokens_least:,} to {band.tokens_most:,}",
             "",
         )
-        for one in bands
+        for band in bands
     ]
 
 
-def _in_words(one: PreviewWarning) -> str:
-    if one.code == "expires_now":
-        return in_words(one.message)
-    return one.message
+def _in_words(warning: PreviewWarning) -> str:
+    if warning.code == "expires_now":
+        return in_words(warning.message)
+    return warning.message

@@ -32,15 +32,15 @@ class Progress:
         return self.engines_reached < self.engines
 
 
-def policy_progress(place: Place, levels: Sequence[PolicyLevel]) -> list[Progress]:
+def policy_progress(scope: Place, levels: Sequence[PolicyLevel]) -> list[Progress]:
     """Return the open rollouts of these levels, the least advanced first."""
     rollouts = list(rollouts_open().filter(level__in=[level.pk for level in levels]))
     if not rollouts:
         return []
-    engines = set(agents_of(groups_below(place)).filter(kind="engine").values_list("pk", flat=True))
-    counts = acknowledgements([one.operation_id for one in rollouts if one.operation_id])
-    found = [_progress(one, engines, counts.get(one.operation_id, (0, 0))) for one in rollouts]
-    return sorted(found, key=lambda one: one.engines_reached)
+    engines = set(agents_of(groups_below(scope)).filter(kind="engine").values_list("pk", flat=True))
+    counts = acknowledgements([rollout.operation_id for rollout in rollouts if rollout.operation_id])
+    rollouts_progress = [_progress(rollout, engines, counts.get(rollout.operation_id, (0, 0))) for rollout in rollouts]
+    return sorted(rollouts_progress, key=lambda progress: progress.engines_reached)
 
 
 def progress_by_namespace(namespaces: Sequence[Namespace]) -> dict[int, str]:
@@ -51,13 +51,13 @@ def progress_by_namespace(namespaces: Sequence[Namespace]) -> dict[int, str]:
     engines: dict[int, set[str]] = {namespace.group_id: set() for namespace in namespaces}
     for agent, group in agents_of(engines).filter(kind="engine").values_list("pk", "group_id"):
         engines[group].add(agent)
-    found = {}
+    notes = {}
     for namespace in namespaces:
-        open_here = [one for one in rollouts if _concerns(one.level, namespace)]
-        progress = [_progress(one, engines[namespace.group_id], (0, 0)) for one in open_here]
-        if words := so_far(sorted(progress, key=lambda one: one.engines_reached)):
-            found[namespace.pk] = words.removeprefix(", ")
-    return found
+        open_rollouts = [rollout for rollout in rollouts if _concerns(rollout.level, namespace)]
+        progress = [_progress(rollout, engines[namespace.group_id], (0, 0)) for rollout in open_rollouts]
+        if words := so_far(sorted(progress, key=lambda rollout_progress: rollout_progress.engines_reached)):
+            notes[namespace.pk] = words.removeprefix(", ")
+    return notes
 
 
 def _concerns(level: PolicyLevel, namespace: Namespace) -> bool:
@@ -93,9 +93,11 @@ def progress_words(progress: Sequence[Progress]) -> str:
     return ". ".join(map(_words, progress))
 
 
-def _words(one: Progress) -> str:
-    step = f", step {one.step} of {one.steps}" if one.steps > 1 else ""
-    paused = ", paused" if one.is_paused else ""
-    others = f"; the other engines keep {one.earlier}" if one.is_partial else ""
-    acknowledged = f"{one.acknowledged} of {counted(one.agents, 'agent')} acknowledged revision {one.revision}"
-    return f"{acknowledged}{step}{paused}{others}"
+def _words(progress: Progress) -> str:
+    step = f", step {progress.step} of {progress.steps}" if progress.steps > 1 else ""
+    paused = ", paused" if progress.is_paused else ""
+    other_engines = f"; the other engines keep {progress.earlier}" if progress.is_partial else ""
+    acknowledged = (
+        f"{progress.acknowledged} of {counted(progress.agents, 'agent')} acknowledged revision {progress.revision}"
+    )
+    return f"{acknowledged}{step}{paused}{other_engines}"

@@ -38,13 +38,13 @@ class Published:
 @part
 def published(request: HttpRequest, rollout: UUID) -> HttpResponse:
     """Render the message alone for HTMX, or answer 204 if the page shows it already."""
-    found = published_of(user_of(request), str(rollout))
-    if found is None:  # access has ended: leave the page as it is and stop polling
+    rollout_state = published_of(user_of(request), str(rollout))
+    if rollout_state is None:  # access has ended: leave the page as it is and stop polling
         return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
-    if request.GET.get("seen") == str(found.done) and not found.is_over:
+    if request.GET.get("seen") == str(rollout_state.done) and not rollout_state.is_over:
         return HttpResponse(status=204)
-    status = STOP_ASKING if found.is_over else 200
-    return render(request, "dashboard/policies/_published.html", {"published": found}, status=status)
+    status = STOP_ASKING if rollout_state.is_over else 200
+    return render(request, "dashboard/policies/_published.html", {"published": rollout_state}, status=status)
 
 
 def published_of(user: User, rollout: str) -> Published | None:
@@ -54,9 +54,9 @@ def published_of(user: User, rollout: str) -> Published | None:
     except ValueError:
         return None
     for actor in _actors(user):
-        found = rollouts_visible(actor).filter(pk=pk).first()
-        if found is not None:
-            return _published(found, reverse("rollout", args=[found.pk]) if user.is_operator else "")
+        stored_rollout = rollouts_visible(actor).filter(pk=pk).first()
+        if stored_rollout is not None:
+            return _published(stored_rollout, reverse("rollout", args=[stored_rollout.pk]) if user.is_operator else "")
     return None
 
 
@@ -94,9 +94,9 @@ def after_publishing(request: HttpRequest, outcome: Outcome, address: str, words
     return redirect(address)
 
 
-def not_served_words(outcome: Outcome, place: Place) -> str:
+def not_served_words(outcome: Outcome, scope: Place) -> str:
     revision = outcome.published.level.revision
     words = f"revision {revision} is published. No agent serves it yet; an agent that joins gets it."
     # By kind, because an organisation may be called "fleet".
-    whose = "The fleet’s default" if place.organisation is None else place.name
-    return f"{whose}: {words}"
+    scope_name = "The fleet’s default" if scope.organisation is None else scope.name
+    return f"{scope_name}: {words}"

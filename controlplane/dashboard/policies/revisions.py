@@ -32,116 +32,126 @@ PAGE = 20
 @page(methods=FORMS)
 def revisions(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
     """List revisions. `?to=` previews a rollback, and a POST publishes it."""
-    here = at(request, org, ns, writes=request.method == "POST")
-    level = levels_of(here.place)[-1]
+    scope = at(request, org, ns, writes=request.method == "POST")
+    level = levels_of(scope.place)[-1]
     if request.method != "POST":
-        return _shown(request, here, _number(request.GET.get("to")))
-    to, expected = _number(request.POST.get("to")), _number(request.POST.get("revision"))
-    if to is None or expected is None:
-        return _shown(request, here, to, told=["Which revision is meant was not sent: choose one below."], status=422)
-    if expected != level.revision:
-        return _shown(request, here, to, told=[_stale(here, level.revision)], status=422)
-    if _says(here, to) == level.policy:
+        return _shown(request, scope, _number(request.GET.get("to")))
+    target_revision, expected = _number(request.POST.get("to")), _number(request.POST.get("revision"))
+    if target_revision is None or expected is None:
         return _shown(
-            request, here, to, told=[f"Nothing is changed: revision {to} says what is published."], status=422
+            request,
+            scope,
+            target_revision,
+            told=["Which revision is meant was not sent: choose one below."],
+            status=422,
         )
-    return _rolled_back(request, here, to, expected)
+    if expected != level.revision:
+        return _shown(request, scope, target_revision, told=[_stale(scope, level.revision)], status=422)
+    if _says(scope, target_revision) == level.policy:
+        return _shown(
+            request,
+            scope,
+            target_revision,
+            told=[f"Nothing is changed: revision {target_revision} says what is published."],
+            status=422,
+        )
+    return _rolled_back(request, scope, target_revision, expected)
 
 
-def _says(here: At, number: int) -> Values | None:
+def _says(scope: At, number: int) -> Values | None:
     """Return the revision's values, or None if it does not exist; the rollback then reports that."""
     try:
-        return revision_policy(here.place, number).said()
+        return revision_policy(scope.place, number).said()
     except InvalidFields:
         return None
 
 
-def _rolled_back(request: HttpRequest, here: At, to: int, expected: int) -> HttpResponse:
+def _rolled_back(request: HttpRequest, scope: At, target_revision: int, expected: int) -> HttpResponse:
     try:
         outcome = services.policy_rollback(
-            actor=here.actor,
-            place=here.place,
-            to_revision=to,
+            actor=scope.actor,
+            place=scope.place,
+            to_revision=target_revision,
             expected=frozenset({expected}),
             note=request.POST.get("note", ""),
         )
     except (OutOfBounds, InvalidFields, Conflict) as error:
-        return _shown(request, here, to, told=_told(error.problems), status=422)
+        return _shown(request, scope, target_revision, told=_told(error.problems), status=422)
     except StaleRevision as error:
-        return _shown(request, here, to, told=[_stale(here, error.actual)], status=422)
+        return _shown(request, scope, target_revision, told=[_stale(scope, error.actual)], status=422)
     number = outcome.published.level.revision
-    words = f"{here.whose}: revision {number} says what revision {to} said. No agent serves it yet."
-    return after_publishing(request, outcome, here.address("policy"), words)
+    words = f"{scope.whose}: revision {number} says what revision {target_revision} said. No agent serves it yet."
+    return after_publishing(request, outcome, scope.address("policy"), words)
 
 
-def _number(told: str | None) -> int | None:
-    return int(told) if told and told.isdecimal() and len(told) <= 9 else None
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) <= 9 else None
 
 
-def _stale(here: At, actual: int) -> str:
-    told = f"{was_published(level_of(here.place), actual, here.actor)}; this page shows it now."
-    return f"{told} Look at what going back would change, then send it again."
+def _stale(scope: At, actual: int) -> str:
+    published_words = f"{was_published(level_of(scope.place), actual, scope.actor)}; this page shows it now."
+    return f"{published_words} Look at what going back would change, then send it again."
 
 
 def _told(problems: Sequence[FieldProblem]) -> list[str]:
     return [
-        f"{one.field.removeprefix('policy.')}: {problem_words(one.field.rpartition('.')[2], one.message)}"
-        for one in problems
+        f"{problem.field.removeprefix('policy.')}: {problem_words(problem.field.rpartition('.')[2], problem.message)}"
+        for problem in problems
     ]
 
 
 def _shown(
-    request: HttpRequest, here: At, to: int | None, *, told: Sequence[str] = (), status: int = 200
+    request: HttpRequest, scope: At, target_revision: int | None, *, told: Sequence[str] = (), status: int = 200
 ) -> HttpResponse:
-    *above, level = levels_of(here.place)
+    *above, level = levels_of(scope.place)
     before = _number(request.GET.get("before"))
-    found = list(
+    page_revisions = list(
         level.revisions.filter(number__lte=level.revision if before is None else before).order_by("-number")[: PAGE + 1]
     )
     context = {
-        **here.frame(request),
-        "headline": _headline(here, level.revision),
+        **scope.frame(request),
+        "headline": _headline(scope, level.revision),
         "revision": level.revision,
         "policy": level.policy,
-        "rows": revision_rows(found, here.actor),
-        "older": found[PAGE - 1].number - 1 if len(found) > PAGE else None,
+        "rows": revision_rows(page_revisions, scope.actor),
+        "older": page_revisions[PAGE - 1].number - 1 if len(page_revisions) > PAGE else None,
         "is_newest": before is None,
-        "may_edit": here.may_edit,
-        "why_not": here.why_not,
+        "may_edit": scope.may_edit,
+        "why_not": scope.why_not,
         "back": None
-        if to is None or not here.may_edit
-        else _way_back(request, here, [one.policy for one in above], level, to),
+        if target_revision is None or not scope.may_edit
+        else _way_back(request, scope, [parent.policy for parent in above], level, target_revision),
         "told": told,
     }
     return render(request, "dashboard/policies/revisions.html", context, status=status)
 
 
-def _headline(here: At, revision: int) -> str:
+def _headline(scope: At, revision: int) -> str:
     if not revision:
-        return f"{here.whose} has no revisions yet"
-    return f"{here.whose} has {counted(revision, 'revision')}"
+        return f"{scope.whose} has no revisions yet"
+    return f"{scope.whose} has {counted(revision, 'revision')}"
 
 
 def revision_rows(
-    found: Sequence[PolicyRevision], actor: Actor
+    newest_revisions: Sequence[PolicyRevision], actor: Actor
 ) -> list[tuple[PolicyRevision, str, list[str], str, str]]:
     """Return each revision with author, changes, and forecast and measured hit rate.
 
-    `found`: newest first, with one more than is shown if there is one, to compare with.
+    `newest_revisions`: newest first, with one more than is shown if there is one, to compare with.
     """
-    shown = found[:PAGE]
-    effects = effects_of([one.pk for one in shown])
-    older: list[Values] = [*(one.policy for one in found[1:]), {}]
+    shown_revisions = newest_revisions[:PAGE]
+    effects = effects_of([revision.pk for revision in shown_revisions])
+    older: list[Values] = [*(revision.policy for revision in newest_revisions[1:]), {}]
     rows = [
         (
-            one,
-            author_name(one, actor),
-            diff_words(said_between(before, one.policy)),
-            *_effect_words(effects.get(one.pk)),
+            revision,
+            author_name(revision, actor),
+            diff_words(said_between(before, revision.policy)),
+            *_effect_words(effects.get(revision.pk)),
         )
-        for one, before in zip(shown, older, strict=False)
+        for revision, before in zip(shown_revisions, older, strict=False)
     ]
-    if shown and len(found) <= PAGE and shown[-1].number == 1:
+    if shown_revisions and len(newest_revisions) <= PAGE and shown_revisions[-1].number == 1:
         beginning = PolicyRevision(number=0, policy={})
         rows.append((beginning, "", ["The beginning: everything was inherited."], "", ""))
     return rows
@@ -154,22 +164,24 @@ def _effect_words(effect: Effect | None) -> tuple[str, str]:
 
 
 def _way_back(
-    request: HttpRequest, here: At, above: list[Values], level: PolicyLevel, to: int
+    request: HttpRequest, scope: At, above: list[Values], level: PolicyLevel, target_revision: int
 ) -> dict[str, Any] | None:
     """Return a rollback's preview, or None if there is no such revision."""
     try:
-        policy = revision_policy(here.place, to)
+        policy = revision_policy(scope.place, target_revision)
     except InvalidFields:
         return None
     if policy.said() == level.policy:
-        return {"title": f"Revision {to} says what is published now: there is nothing to go back to"}
-    seen, problems = previewed(here, (*above, level.policy), policy, pools_of(here.place))
-    what = "what was inherited before the first" if to == 0 else f"what revision {to} said"
+        return {"title": f"Revision {target_revision} says what is published now: there is nothing to go back to"}
+    preview, problems = previewed(scope, (*above, level.policy), policy, pools_of(scope.place))
+    target_words = (
+        "what was inherited before the first" if target_revision == 0 else f"what revision {target_revision} said"
+    )
     return {
-        "to": to,
-        "title": f"Going back publishes {what}, as revision {level.revision + 1}",
-        "button": button_words(level.revision + 1, ALL_AT_ONCE, candidates_of(here.place)),
-        "seen": seen,
+        "to": target_revision,
+        "title": f"Going back publishes {target_words}, as revision {level.revision + 1}",
+        "button": button_words(level.revision + 1, ALL_AT_ONCE, candidates_of(scope.place)),
+        "seen": preview,
         "problems": _told(problems),
         "note": request.POST.get("note", ""),
     }

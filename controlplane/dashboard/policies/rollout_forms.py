@@ -98,15 +98,15 @@ class RolloutForm(forms.Form):
         return [self[name] for name, field in self.fields.items() if hasattr(field, "unit")]
 
     def clean(self) -> dict[str, Any]:
-        data = self.cleaned_data
-        steps, bake = _steps(data["steps"]), _bake(data["bake"], data["bake_unit"])
+        cleaned = self.cleaned_data
+        steps, bake = _steps(cleaned["steps"]), _bake(cleaned["bake"], cleaned["bake_unit"])
         if not self.errors:
-            guards = Guards(**{name: data[name] for name in Guards.model_fields})
+            guards = Guards(**{name: cleaned[name] for name in Guards.model_fields})
             try:
                 self.spec = RolloutSpec(strategy="canary", steps=steps, bake_seconds=bake, guards=guards)
             except ValidationError as error:
                 raise forms.ValidationError(_told(error)) from None
-        return data
+        return cleaned
 
 
 def rollout_form(typed: Typed) -> RolloutForm:
@@ -128,7 +128,7 @@ def rollout_form(typed: Typed) -> RolloutForm:
 def _steps(typed: str) -> list[Step]:
     if not _STEPS.fullmatch(typed):
         raise forms.ValidationError("Steps are shares of the engines in percent, as 25, 50, 100.")
-    shares: list[Step] = [int(one) for one in re.findall(r"[0-9]+", typed)]
+    shares: list[Step] = [int(digits) for digits in re.findall(r"[0-9]+", typed)]
     if len(shares) > MOST_STEPS:
         raise forms.ValidationError(f"{len(shares)} steps are more than {MOST_STEPS}, the most there are.")
     return shares
@@ -144,11 +144,11 @@ def _bake(amount: str, unit: str) -> int:
 
 
 def _told(error: ValidationError) -> str:
-    one = error.errors()[0]
-    if "steps" in one["loc"]:
+    first_error = error.errors()[0]
+    if "steps" in first_error["loc"]:
         return "Each step is a share of the engines from 1 to 100 %."
-    said = str(one["msg"]).removeprefix("Value error, ").removeprefix("steps: ")
-    return f"Of the steps, {said} %." if said[-1].isdigit() else f"Of the steps, {said}."
+    message = str(first_error["msg"]).removeprefix("Value error, ").removeprefix("steps: ")
+    return f"Of the steps, {message} %." if message[-1].isdigit() else f"Of the steps, {message}."
 
 
 def button_words(revision: int, spec: RolloutSpec | None, candidates: Sequence[Candidate]) -> str:
@@ -156,8 +156,8 @@ def button_words(revision: int, spec: RolloutSpec | None, candidates: Sequence[C
     begin = f"Publish revision {revision}"
     if not candidates or spec is None:
         return begin
-    engines = {one.agent for one in candidates if one.kind == "engine"}
+    engines = {candidate.agent for candidate in candidates if candidate.kind == "engine"}
     if spec.strategy == "canary" and len(spec.stages) > 1 and engines:
-        reached = reached_at(spec.stages, 0, candidates, (), seed="") & engines
-        return f"{begin} to {len(reached)} of {counted(len(engines), 'engine')} first"
+        first_engines = reached_at(spec.stages, 0, candidates, (), seed="") & engines
+        return f"{begin} to {len(first_engines)} of {counted(len(engines), 'engine')} first"
     return f"{begin} to {counted(len(candidates), 'agent')}{' at once' if len(candidates) > 1 else ''}"

@@ -63,7 +63,7 @@ class Row:
     @property
     def is_wide(self) -> bool:
         """Return whether the choices need lines of their own."""
-        return any(one.format for one in self.options)
+        return any(option.format for option in self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,32 +120,33 @@ class _Values:
     unenforced: Mapping[str, str]
 
 
-def _values(ground: Ground, place: ModelPlace | None = None) -> _Values:
+def _values(context: Ground, section: ModelPlace | None = None) -> _Values:
     """Return the values. A model also inherits what this level drafts in general."""
-    model = None if place is None else place.name
+    model = None if section is None else section.name
     old, new = (
-        said if place is None else said.get(MODELS, {}).get(place.name, {}) for said in (ground.level, ground.form.said)
+        level_values if section is None else level_values.get(MODELS, {}).get(section.name, {})
+        for level_values in (context.level, context.form.said)
     )
-    general = ({**ground.form.said, MODELS: {}},) if place else ()
+    general = ({**context.form.said, MODELS: {}},) if section else ()
     return _Values(
-        place=place,
+        place=section,
         old=old,
         new=new,
-        now=effective(ground.chain, model),
-        then=effective_values(ground.drafted, model),
-        inherited=effective_values((*ground.above, *general), model),
-        unenforced=ground.enforcement.get(model, {}),
+        now=effective(context.chain, model),
+        then=effective_values(context.drafted, model),
+        inherited=effective_values((*context.above, *general), model),
+        unenforced=context.enforcement.get(model, {}),
     )
 
 
-def _fields(ground: Ground) -> list[PolicyField]:
+def _fields(context: Ground) -> list[PolicyField]:
     """Return the fields that this level can set."""
-    return [field for field in FIELDS.values() if ground.kind in field.levels]
+    return [field for field in FIELDS.values() if context.kind in field.levels]
 
 
-def rows(ground: Ground) -> list[Row]:
-    values = _values(ground)
-    return [_row(ground, values, field) for field in _fields(ground)]
+def rows(context: Ground) -> list[Row]:
+    values = _values(context)
+    return [_row(context, values, field) for field in _fields(context)]
 
 
 def origin_words(kind: str, origin: str, *, is_built_in: bool = False) -> str:
@@ -155,31 +156,31 @@ def origin_words(kind: str, origin: str, *, is_built_in: bool = False) -> str:
     return OWN_WORDS[kind] if origin == kind else FROM_WORDS[origin]
 
 
-def model_rows(ground: Ground) -> list[ModelRows]:
-    served = {one.model for one in ground.served}
+def model_rows(context: Ground) -> list[ModelRows]:
+    served = {served_model.model for served_model in context.served}
     return [
         ModelRows(
-            place=place,
-            is_served=place.name in served,
-            rows=[_row(ground, values, FIELDS[name]) for name in place.fields],
-            more=[field for field in model_fields(ground) if field.name not in place.fields],
-            problems=ground.form.problems.get(place.key, ()),
+            place=section,
+            is_served=section.name in served,
+            rows=[_row(context, values, FIELDS[name]) for name in section.fields],
+            more=[field for field in model_fields(context) if field.name not in section.fields],
+            problems=context.form.problems.get(section.key, ()),
         )
-        for place in ground.form.models
-        for values in [_values(ground, place)]
+        for section in context.form.models
+        for values in [_values(context, section)]
     ]
 
 
-def model_fields(ground: Ground) -> list[PolicyField]:
+def model_fields(context: Ground) -> list[PolicyField]:
     """Return the fields that this person may set for a model."""
-    return [field for field in _fields(ground) if not _is_locked(ground, field.name)]
+    return [field for field in _fields(context) if not _is_locked(context, field.name)]
 
 
-def _origin(ground: Ground, values: _Values, name: str) -> str:
+def _origin(context: Ground, values: _Values, name: str) -> str:
     if values.place is not None:
-        return _model_origin(ground.kind, values.now.origin[name], values.now.via.get(name, ""))
-    is_built_in = not any(name in said for said in ground.chain)
-    return origin_words(ground.kind, values.now.origin[name], is_built_in=is_built_in)
+        return _model_origin(context.kind, values.now.origin[name], values.now.via.get(name, ""))
+    is_built_in = not any(name in level_values for level_values in context.chain)
+    return origin_words(context.kind, values.now.origin[name], is_built_in=is_built_in)
 
 
 def _model_origin(kind: str, origin: str, via: str) -> str:
@@ -188,32 +189,32 @@ def _model_origin(kind: str, origin: str, via: str) -> str:
     return "said here" if via == kind else f"said for this model by the {via}"
 
 
-def _row(ground: Ground, values: _Values, one: PolicyField) -> Row:
-    name, is_of_model = one.name, values.place is not None
+def _row(context: Ground, values: _Values, field: PolicyField) -> Row:
+    name, is_of_model = field.name, values.place is not None
     key = name if values.place is None else values.place.at(name)
-    typed, problems = ground.form.typed, ground.form.problems.get(key, ())
-    old, new = (said.get(name, INHERITED) for said in (values.old, values.new))
-    inherited, is_changed = values.inherited[name], bool(problems) or not one.is_same(old, new)
+    typed, problems = context.form.typed, context.form.problems.get(key, ())
+    old, new = (level_values.get(name, INHERITED) for level_values in (values.old, values.new))
+    inherited, is_changed = values.inherited[name], bool(problems) or not field.is_same(old, new)
     inherits = value_words(name, inherited)
     return Row(
         key=key,
-        field=one,
+        field=field,
         in_force=value_words(name, values.now.values[name]),
-        origin=_origin(ground, values, name),
+        origin=_origin(context, values, name),
         hints=tuple(
-            filter(None, (values.unenforced.get(name), *_hints(ground, one, values.then, is_of_model=is_of_model)))
+            filter(None, (values.unenforced.get(name), *_hints(context, field, values.then, is_of_model=is_of_model)))
         ),
-        bound=_bound_words(ground, name),
-        is_locked=_is_locked(ground, name),
+        bound=_bound_words(context, name),
+        is_locked=_is_locked(context, name),
         is_own=old is not INHERITED or new is not INHERITED,
         is_changed=is_changed,
         becomes="" if problems or not is_changed else _becomes(name, new, inherits),
         problems=problems,
-        amount=first(typed, key) if one.kind in ("seconds", "share", "number") else "",
-        placeholder=_placeholder(one, inherited, first(typed, f"{key}-unit")),
-        units=_units(one, key, typed),
-        options=_options(ground, one, key, typed, old, inherits, is_of_model=is_of_model),
-        formats=_formats(ground, one, key, typed, old),
+        amount=first(typed, key) if field.kind in ("seconds", "share", "number") else "",
+        placeholder=_placeholder(field, inherited, first(typed, f"{key}-unit")),
+        units=_units(field, key, typed),
+        options=_options(context, field, key, typed, old, inherits, is_of_model=is_of_model),
+        formats=_formats(context, field, key, typed, old),
         inherits="" if is_of_model else inherits,
     )
 
@@ -222,67 +223,71 @@ def _becomes(name: str, new: Any, inherits: str) -> str:
     return f"becomes {inherits}, inherited" if new is INHERITED else f"becomes {value_words(name, new)}"
 
 
-def _placeholder(one: PolicyField, inherited: Any, unit: str) -> str:
+def _placeholder(field: PolicyField, inherited: Any, unit: str) -> str:
     """Return the inherited value in the unit selected beside it, if possible."""
     if inherited is None:
         return "no cap"
-    match one.kind:
+    match field.kind:
         case "seconds":
             amount, fitting = split(inherited)
             return amount if fitting == unit else duration(inherited)
         case "share":
             return number_text(100 * inherited)
-    return number_text(inherited) if one.kind == "number" else ""
+    return number_text(inherited) if field.kind == "number" else ""
 
 
-def _units(one: PolicyField, key: str, typed: Typed) -> tuple[Option, ...]:
-    if one.kind != "seconds":
+def _units(field: PolicyField, key: str, typed: Typed) -> tuple[Option, ...]:
+    if field.kind != "seconds":
         return ()
     chosen = first(typed, f"{key}-unit", "min")
-    named = {**WORDS, **({NO_CAP: "no cap"} if one.is_nullable else {})}
-    return tuple(Option(value, label, value == chosen) for value, label in named.items())
+    unit_labels = {**WORDS, **({NO_CAP: "no cap"} if field.is_nullable else {})}
+    return tuple(Option(value, label, value == chosen) for value, label in unit_labels.items())
 
 
 def _options(
-    ground: Ground, one: PolicyField, key: str, typed: Typed, old: Any, inherits: str, *, is_of_model: bool
+    context: Ground, field: PolicyField, key: str, typed: Typed, old: Any, inherits: str, *, is_of_model: bool
 ) -> tuple[Option, ...]:
-    if not choices_of(one):
+    if not choices_of(field):
         return ()
-    chosen = first(typed, f"{key}-own" if one.kind == "formats" else key)
+    chosen = first(typed, f"{key}-own" if field.kind == "formats" else key)
     inherit = Option("", f"inherit: {inherits}", chosen == "")
-    if one.kind == "formats":
+    if field.kind == "formats":
         return inherit, Option(OWN, "only these:", chosen == OWN)
-    facts = ground.formats if one.kind == "format" and not is_of_model else {}
+    facts = context.formats if field.kind == "format" and not is_of_model else {}
     return inherit, *(
         Option(
-            value, value, chosen == value, value != old and not _may_choose(ground, one.name, value), facts.get(value)
+            value,
+            value,
+            chosen == value,
+            value != old and not _may_choose(context, field.name, value),
+            facts.get(value),
         )
-        for value in choices_of(one)
+        for value in choices_of(field)
     )
 
 
-def _formats(ground: Ground, one: PolicyField, key: str, typed: Typed, old: Any) -> tuple[Option, ...]:
-    if one.kind != "formats":
+def _formats(context: Ground, field: PolicyField, key: str, typed: Typed, old: Any) -> tuple[Option, ...]:
+    if field.kind != "formats":
         return ()
     ticked, before = typed.get(key, ()), old if isinstance(old, list) else ()
     return tuple(
-        Option(name, name, name in ticked, name not in before and not _may_choose(ground, one.name, name))
-        for name in ground.formats
+        Option(name, name, name in ticked, name not in before and not _may_choose(context, field.name, name))
+        for name in context.formats
     )
 
 
-def _hints(ground: Ground, one: PolicyField, then: Mapping[str, Any], *, is_of_model: bool) -> Iterator[str]:
+def _hints(context: Ground, field: PolicyField, then: Mapping[str, Any], *, is_of_model: bool) -> Iterator[str]:
     if not is_of_model:
-        yield one.help
-    if one.kind == "share" and then[one.name]:
-        words = share_words if ground.is_operator else band_words
-        yield words(one.name, then, ground.pools)
-    if one.name == "reserved_share" and ground.promised and not is_of_model:
-        yield ground.promised
-    if one.kind == "format" and not is_of_model:
-        yield basis(ground.served)
-        if told := compared(ground.formats):
-            yield f"Two formats go by the name fp8. {told}."
+        yield field.help
+    if field.kind == "share" and then[field.name]:
+        words = share_words if context.is_operator else band_words
+        yield words(field.name, then, context.pools)
+    if field.name == "reserved_share" and context.promised and not is_of_model:
+        yield context.promised
+    if field.kind == "format" and not is_of_model:
+        yield basis(context.served)
+        if comparison := compared(context.formats):
+            yield f"Two formats go by the name fp8. {comparison}."
 
 
 def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
@@ -291,28 +296,28 @@ def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool
         return "The size is known once an agent serves this."
     groups: dict[tuple[float, int], list[str]] = {}
     for pool in pools:
-        for one in shares_resolved({**BUILT_IN, **values}, pool):
-            if one.field == field:
-                size = one.blocks * pool.block_bytes[values["kv_dtype"]]
-                groups.setdefault((size, one.tokens), []).append(pool.agent)
+        for pool_share in shares_resolved({**BUILT_IN, **values}, pool):
+            if pool_share.field == field:
+                size = pool_share.blocks * pool.block_bytes[values["kv_dtype"]]
+                groups.setdefault((size, pool_share.tokens), []).append(pool.agent)
     if not groups:
         return f"No agent here can do {values['kv_dtype']}."
-    told = sorted(groups.items(), key=lambda item: -len(item[1]))
-    said = "; ".join(
+    sorted_groups = sorted(groups.items(), key=lambda group: -len(group[1]))
+    sizes_text = "; ".join(
         f"{bytes_text(size)} = {tokens:,} tokens {_where(agents, len(groups))}"
-        for (size, tokens), agents in told[:MOST_GROUPS]
+        for (size, tokens), agents in sorted_groups[:MOST_GROUPS]
     )
-    more = f"; and {len(told) - MOST_GROUPS} other sizes" if len(told) > MOST_GROUPS else ""
-    return f"{percent(values[field])} = {said}{more}, in {values['kv_dtype']}."
+    others_text = f"; and {len(sorted_groups) - MOST_GROUPS} other sizes" if len(sorted_groups) > MOST_GROUPS else ""
+    return f"{percent(values[field])} = {sizes_text}{others_text}, in {values['kv_dtype']}."
 
 
 def band_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
     """Return a share as a range, for members, who may not see pool sizes: "12 % = 7.7 GiB to 15.4 GiB …"."""
     if not pools:
         return "The size is known once an agent serves this."
-    for one in shares_banded({**BUILT_IN, **values}, pools):
-        if one.field == field:
-            size = f"{bytes_text(one.bytes_least)} to {bytes_text(one.bytes_most)}"
+    for band in shares_banded({**BUILT_IN, **values}, pools):
+        if band.field == field:
+            size = f"{bytes_text(band.bytes_least)} to {bytes_text(band.bytes_most)}"
             return f"{percent(values[field])} = {size} on each agent, in {values['kv_dtype']}."
     return f"No agent here can do {values['kv_dtype']}."
 
@@ -326,33 +331,35 @@ def _where(agents: Sequence[str], groups: int) -> str:
 # Permitted values
 
 
-def _is_locked(ground: Ground, name: str) -> bool:
-    if not ground.may_edit:
+def _is_locked(context: Ground, name: str) -> bool:
+    if not context.may_edit:
         return True
-    return not ground.is_operator and ground.bounds is not None and getattr(ground.bounds, name) is None
+    return not context.is_operator and context.bounds is not None and getattr(context.bounds, name) is None
 
 
-def _may_choose(ground: Ground, name: str, value: str) -> bool:
-    bound = None if ground.bounds is None else getattr(ground.bounds, name)
-    return ground.is_operator or bound is None or bound.problem(value) is None
+def _may_choose(context: Ground, name: str, value: str) -> bool:
+    bound = None if context.bounds is None else getattr(context.bounds, name)
+    return context.is_operator or bound is None or bound.problem(value) is None
 
 
-def _bound_words(ground: Ground, name: str) -> str:
+def _bound_words(context: Ground, name: str) -> str:
     """Return what members may choose, or why they may not; empty without limits."""
-    if ground.bounds is None:
+    if context.bounds is None:
         return ""
-    bound = getattr(ground.bounds, name)
+    bound = getattr(context.bounds, name)
     if bound is None:
         why = (
             "it takes from what others share"
             if FIELDS[name].takes_from_others
             else "your operator keeps it for the whole fleet alike"
         )
-        return "Members may not change it." if ground.is_operator else f"Only your operator may change it: {why}."
-    told = bound_range(name, bound)
-    if not told:
+        return "Members may not change it." if context.is_operator else f"Only your operator may change it: {why}."
+    range_words = bound_range(name, bound)
+    if not range_words:
         return ""
-    return f"Members may choose {told}." if ground.is_operator else f"Your operator lets you choose {told}."
+    return (
+        f"Members may choose {range_words}." if context.is_operator else f"Your operator lets you choose {range_words}."
+    )
 
 
 def bound_range(name: str, bound: Any) -> str:
@@ -362,14 +369,14 @@ def bound_range(name: str, bound: Any) -> str:
         return "" if set(every) <= set(bound.allowed) else ", ".join(bound.allowed) or "none of them"
     if not hasattr(bound, "min"):
         return ""
-    least, most = bound.min, bound.max
+    minimum, maximum = bound.min, bound.max
     field = FIELDS[name]
     if field.kind == "seconds":
-        most = None if most is not None and field.maximum is not None and most >= field.maximum else most
-        least = None if least is not None and least <= 1 else least
-    if least is None and most is None:
+        maximum = None if maximum is not None and field.maximum is not None and maximum >= field.maximum else maximum
+        minimum = None if minimum is not None and minimum <= 1 else minimum
+    if minimum is None and maximum is None:
         return ""
     words = {"seconds": duration, "share": percent}.get(field.kind, number_text)
-    if least is None:
-        return f"at most {words(most)}"
-    return f"{words(least)} or more" if most is None else f"{words(least)} to {words(most)}"
+    if minimum is None:
+        return f"at most {words(maximum)}"
+    return f"{words(minimum)} or more" if maximum is None else f"{words(minimum)} to {words(maximum)}"

@@ -22,33 +22,33 @@ FORETOLD = ("ttl_seconds", "ttl_mode", "limit_share")
 @page()
 def policy_what_if(request: HttpRequest, org: str, ns: str) -> HttpResponse:
     """Render the curve on its own page, for browsers without scripts."""
-    here, found = _found(request, org, ns)
-    return render(request, "dashboard/policies/what_if.html", {**here.frame(request), "curve": found})
+    scope, ttl_curve = _found(request, org, ns)
+    return render(request, "dashboard/policies/what_if.html", {**scope.frame(request), "curve": ttl_curve})
 
 
 @part
 def policy_what_if_now(request: HttpRequest, org: str, ns: str) -> HttpResponse:
-    _, found = _found(request, org, ns)
-    return render(request, "dashboard/policies/_what_if.html", {"curve": found})
+    _, ttl_curve = _found(request, org, ns)
+    return render(request, "dashboard/policies/_what_if.html", {"curve": ttl_curve})
 
 
 def _found(request: HttpRequest, org: str, ns: str) -> tuple[At, Curve]:
-    here = at(request, org, ns)
-    organisation_for(here.actor, org, STATS_READ)
-    assert here.place.namespace is not None, "the address names one"
+    scope = at(request, org, ns)
+    organisation_for(scope.actor, org, STATS_READ)
+    assert scope.place.namespace is not None, "the address names one"
     try:
-        asked = _asked(here, dict(request.GET.lists()))
+        draft_values = _asked(scope, dict(request.GET.lists()))
     except ValidationError as error:
-        return here, curve({}, error.messages[0])
-    return here, curve(what_if(here.place.namespace, **asked))
+        return scope, curve({}, error.messages[0])
+    return scope, curve(what_if(scope.place.namespace, **draft_values))
 
 
-def _asked(here: At, typed: Typed) -> dict[str, Any]:
+def _asked(scope: At, typed: Typed) -> dict[str, Any]:
     """Return the form's values, the inherited ones for empty fields; fields not sent stay as in force."""
-    inherited = effective_values([one.policy for one in levels_of(here.place)[:-1]])
-    asked = {}
+    inherited = effective_values([level.policy for level in levels_of(scope.place)[:-1]])
+    draft_values = {}
     for name in FORETOLD:
         value = read(FIELDS[name], name, typed)
         if value is not UNSENT:
-            asked[name] = inherited[name] if value is INHERITED else value
-    return asked
+            draft_values[name] = inherited[name] if value is INHERITED else value
+    return draft_values

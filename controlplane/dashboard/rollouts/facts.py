@@ -29,44 +29,47 @@ class StepRow:
     at: datetime | None = None
 
 
-def rollout_now(seen: Seen, *, now: datetime) -> dict[str, Any]:
-    """Return what changes during a rollout. `seen` is from rollouts.views.rollout_detail."""
-    agents = sorted(seen["agents"], key=_most_awaited)
-    reached, done = sum(one.reached for one in agents), sum(one.reached and one.acknowledged for one in agents)
-    counts = {"reached": reached, "acknowledged": done}
+def rollout_now(rollout: Seen, *, now: datetime) -> dict[str, Any]:
+    """Return what changes during a rollout. `rollout` is from rollouts.views.rollout_detail."""
+    agents = sorted(rollout["agents"], key=_most_awaited)
+    reached_count, done = (
+        sum(agent.reached for agent in agents),
+        sum(agent.reached and agent.acknowledged for agent in agents),
+    )
+    counts = {"reached": reached_count, "acknowledged": done}
     return {
-        "headline": words.headline(seen, **counts, total=len(agents)),
-        "why": reason_words(seen["why"]),
-        "next": words.what_next(seen, **counts, now=now),
-        "state": words.state_tag(seen, now),
-        "seen": seen_as(seen),
-        "is_over": not words.is_open(seen),
-        "progress": _progress(len(agents), reached, done),
-        "steps": list(_steps(seen, reached, done)) if seen["strategy"] == "canary" else [],
-        "steps_title": _steps_title(seen),
-        "guards": list(_guards(seen)),
-        "guards_title": _guards_title(seen),
-        "basis": _basis(seen),
-        "agents": [(one, reason_words(one.why or "")) for one in agents[:MOST_AGENTS]],
+        "headline": words.headline(rollout, **counts, total=len(agents)),
+        "why": reason_words(rollout["why"]),
+        "next": words.what_next(rollout, **counts, now=now),
+        "state": words.state_tag(rollout, now),
+        "seen": seen_as(rollout),
+        "is_over": not words.is_open(rollout),
+        "progress": _progress(len(agents), reached_count, done),
+        "steps": list(_steps(rollout, reached_count, done)) if rollout["strategy"] == "canary" else [],
+        "steps_title": _steps_title(rollout),
+        "guards": list(_guards(rollout)),
+        "guards_title": _guards_title(rollout),
+        "basis": _basis(rollout),
+        "agents": [(agent, reason_words(agent.why or "")) for agent in agents[:MOST_AGENTS]],
         "agents_title": f"{done} of {counted(len(agents), 'agent')} {'holds' if done == 1 else 'hold'} it",
         "unshown": max(0, len(agents) - MOST_AGENTS),
     }
 
 
-def _most_awaited(one: Any) -> tuple[bool, bool, str]:
-    return one.acknowledged, not one.acknowledged and not one.reached, one.agent
+def _most_awaited(agent: Any) -> tuple[bool, bool, str]:
+    return agent.acknowledged, not agent.acknowledged and not agent.reached, agent.agent
 
 
-def seen_as(seen: Seen) -> str:
+def seen_as(rollout: Seen) -> str:
     """Return state and step, which forms send back to detect an outdated page."""
-    return f"{seen['state']}-{seen['step']}"
+    return f"{rollout['state']}-{rollout['step']}"
 
 
-def _progress(total: int, reached: int, done: int) -> Bar:
+def _progress(total: int, reached_count: int, done: int) -> Bar:
     parts = [
         ("Acknowledged", done, "first"),
-        ("Reached, not acknowledged yet", reached - done, "second"),
-        ("Not reached: holds what was before", total - reached, "rest"),
+        ("Reached, not acknowledged yet", reached_count - done, "second"),
+        ("Not reached: holds what was before", total - reached_count, "rest"),
     ]
     return bar(f"{done} of {counted(total, 'agent')} acknowledged it", parts)
 
@@ -74,72 +77,84 @@ def _progress(total: int, reached: int, done: int) -> Bar:
 # Steps
 
 
-def _steps_title(seen: Seen) -> str:
-    where, ended = words.place_in_steps(seen), not words.is_open(seen)
+def _steps_title(rollout: Seen) -> str:
+    where, ended = words.place_in_steps(rollout), not words.is_open(rollout)
     if not ended:
         return f"It is at {where}"
-    return f"It went all {counted(len(seen['steps']), 'step')}" if seen["state"] == "done" else f"It ended at {where}"
+    return (
+        f"It went all {counted(len(rollout['steps']), 'step')}"
+        if rollout["state"] == "done"
+        else f"It ended at {where}"
+    )
 
 
-def _steps(seen: Seen, reached: int, done: int) -> Iterator[StepRow]:
-    bakes = {one["step"]: one for one in seen["bakes"]}
-    for number, step in enumerate(words.steps_of(seen)):
-        whom = words.step_words(step)
-        if number < seen["step"]:
+def _steps(rollout: Seen, reached_count: int, done: int) -> Iterator[StepRow]:
+    bakes = {bake["step"]: bake for bake in rollout["bakes"]}
+    for number, step in enumerate(words.steps_of(rollout)):
+        target = words.step_words(step)
+        if number < rollout["step"]:
             bake = bakes.get(number)
-            said = words.findings_words(bake["findings"]) if bake else "promoted before its bake was over"
+            findings_text = words.findings_words(bake["findings"]) if bake else "promoted before its bake was over"
             at = datetime.fromisoformat(bake["at"]) if bake else None
-            yield StepRow(number + 1, whom, Tag("passed", "ok"), "all acknowledged" if bake else "–", said, at)
-        elif number == seen["step"]:
-            yield StepRow(number + 1, whom, _step_state(seen), f"{done} of {reached} acknowledged", _bake(seen, number))
+            yield StepRow(
+                number + 1, target, Tag("passed", "ok"), "all acknowledged" if bake else "–", findings_text, at
+            )
+        elif number == rollout["step"]:
+            yield StepRow(
+                number + 1,
+                target,
+                _step_state(rollout),
+                f"{done} of {reached_count} acknowledged",
+                _bake(rollout, number),
+            )
         else:
-            coming = Tag("to come", "info") if words.is_open(seen) else Tag("never reached", "info")
-            yield StepRow(number + 1, whom, coming, "–", _bake(seen, number))
+            coming = Tag("to come", "info") if words.is_open(rollout) else Tag("never reached", "info")
+            yield StepRow(number + 1, target, coming, "–", _bake(rollout, number))
 
 
-def _step_state(seen: Seen) -> Tag:
-    if seen["state"] == "running":
+def _step_state(rollout: Seen) -> Tag:
+    if rollout["state"] == "running":
         return Tag("now", "info")
-    return Tag("passed", "ok") if seen["state"] == "done" else tag_of("rollout", seen["state"])
+    return Tag("passed", "ok") if rollout["state"] == "done" else tag_of("rollout", rollout["state"])
 
 
-def _bake(seen: Seen, number: int) -> str:
-    if number >= len(seen["steps"]) - 1:
+def _bake(rollout: Seen, number: int) -> str:
+    if number >= len(rollout["steps"]) - 1:
         return "none: nobody is left to compare with"
-    return f"{duration(seen['bake_seconds'])} once all have acknowledged"
+    return f"{duration(rollout['bake_seconds'])} once all have acknowledged"
 
 
 # Guards
 
 
-def _guards(seen: Seen) -> Iterator[tuple[str, str, float | None, Seen | None]]:
+def _guards(rollout: Seen) -> Iterator[tuple[str, str, float | None, Seen | None]]:
     """Yield each guard's name, title, bound and newest finding."""
-    guards, findings = seen["guards"] or {}, {one["guard"]: one for one in seen["findings"]}
+    guards, findings = rollout["guards"] or {}, {finding["guard"]: finding for finding in rollout["findings"]}
     for name, title in words.GUARDS.items():
         bound = guards.get(name)
         yield name, title, bound, None if bound is None else findings.get(name)
 
 
-def _guards_title(seen: Seen) -> str:
-    findings = seen["findings"]
+def _guards_title(rollout: Seen) -> str:
+    findings = rollout["findings"]
     if not findings:
-        return "Its guards have compared nothing yet" if words.is_open(seen) else "Its guards compared nothing"
-    breached = [one for one in findings if one["verdict"] == "breached"]
-    little = [one for one in findings if one["verdict"] == "too little"]
+        return "Its guards have compared nothing yet" if words.is_open(rollout) else "Its guards compared nothing"
+    breached = [finding for finding in findings if finding["verdict"] == "breached"]
+    undecided = [finding for finding in findings if finding["verdict"] == "too little"]
     if breached:
         return f"{len(breached)} of {counted(len(findings), 'guard')} {'is' if len(breached) == 1 else 'are'} breached"
-    if little:
-        have = "has" if len(little) == 1 else "have"
-        return f"{len(little)} of {counted(len(findings), 'guard')} {have} too little to tell"
+    if undecided:
+        have = "has" if len(undecided) == 1 else "have"
+        return f"{len(undecided)} of {counted(len(findings), 'guard')} {have} too little to tell"
     return f"All {len(findings)} guards are kept" if findings[1:] else "Its guard is kept"
 
 
-def _basis(seen: Seen) -> str:
+def _basis(rollout: Seen) -> str:
     """Return how many requests the guards compare, and how many they need."""
-    if seen["strategy"] != "canary":
+    if rollout["strategy"] != "canary":
         return ""
-    new, old = seen["changed"], seen["unchanged"]
-    least = (seen["guards"] or {}).get("min_requests", 0)
+    new, old = rollout["changed"], rollout["unchanged"]
+    least = (rollout["guards"] or {}).get("min_requests", 0)
     counts = (
         f"{counted(new['requests'], 'request')} on {counted(new['agents'], 'engine')} with it, "
         f"{old['requests']} on {old['agents']} without, since this step’s bake began."
@@ -151,15 +166,19 @@ def _basis(seen: Seen) -> str:
 # The revision
 
 
-def contents(seen: Seen, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, list[DiffLine]]:
+def contents(rollout: Seen, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, list[DiffLine]]:
     """Return a title and the values that the revision changes."""
-    found = list(said_between(before, after))
-    what = counted(len(found), "value") if found else "nothing"
-    if seen["base_revision"]:
-        said = f"changes {what} against revision {seen['base_revision']}"
+    changes = list(said_between(before, after))
+    changes_text = counted(len(changes), "value") if changes else "nothing"
+    if rollout["base_revision"]:
+        summary = f"changes {changes_text} against revision {rollout['base_revision']}"
     else:
-        said = f"sets {what} that {'was' if len(found) == 1 else 'were'} inherited" if found else "sets nothing"
-    return f"Revision {seen['revision']} {said}", found
+        summary = (
+            f"sets {changes_text} that {'was' if len(changes) == 1 else 'were'} inherited"
+            if changes
+            else "sets nothing"
+        )
+    return f"Revision {rollout['revision']} {summary}", changes
 
 
 # Events
@@ -181,32 +200,34 @@ VERBS = {
 def event_words(record: Mapping[str, Any]) -> tuple[str, str]:
     """Return what happened, and why. `record` is from tenants.audit.record_view."""
     after, verb = record["after"] or {}, record["verb"]
-    what, reached = VERBS.get(verb, verb), after.get("reached") or []
-    whom = f"Reaches {listed(reached, MOST_NAMED)}." if reached and verb != "rollout.done" else ""
-    why = " ".join(filter(None, [reason_words(after.get("why", "")), whom]))
-    return f"{what}, step {after['step'] + 1}" if "step" in after else what, why
+    action, agents = VERBS.get(verb, verb), after.get("reached") or []
+    agents_text = f"Reaches {listed(agents, MOST_NAMED)}." if agents and verb != "rollout.done" else ""
+    why = " ".join(filter(None, [reason_words(after.get("why", "")), agents_text]))
+    return f"{action}, step {after['step'] + 1}" if "step" in after else action, why
 
 
 # Actions
 
 
-def deeds(seen: Seen, *, total: int) -> list[Deed]:
+def deeds(rollout: Seen, *, total: int) -> list[Deed]:
     """Return the actions possible in its state."""
-    if not words.is_open(seen):
+    if not words.is_open(rollout):
         return []
-    found = []
-    if seen["state"] == "running":
-        found.append(
+    actions = []
+    if rollout["state"] == "running":
+        actions.append(
             Deed("pause", "Pause", "Nobody else is reached until it is resumed. Guards watch on, and may take it back.")
         )
     else:
-        again = "its bake begins anew, with what was counted so far" if seen["baking_since"] else "from where it was"
-        found.append(Deed("resume", "Resume", f"It goes on: {again}."))
-    if not words.is_last_step(seen):
-        following = words.step_words(words.steps_of(seen)[seen["step"] + 1])
-        label = f"Promote to step {seen['step'] + 2}"
-        found.append(Deed("promote", label, f"It goes to {following} at once, whatever its guards say of this step."))
-    base = f"what revision {seen['base_revision']} said" if seen["base_revision"] else "what was inherited before"
+        resume_text = (
+            "its bake begins anew, with what was counted so far" if rollout["baking_since"] else "from where it was"
+        )
+        actions.append(Deed("resume", "Resume", f"It goes on: {resume_text}."))
+    if not words.is_last_step(rollout):
+        following = words.step_words(words.steps_of(rollout)[rollout["step"] + 1])
+        label = f"Promote to step {rollout['step'] + 2}"
+        actions.append(Deed("promote", label, f"It goes to {following} at once, whatever its guards say of this step."))
+    base = f"what revision {rollout['base_revision']} said" if rollout["base_revision"] else "what was inherited before"
     back = f"It publishes {base} as the next revision, for all {counted(total, 'agent')} at once. It cannot be resumed."
-    found.append(Deed("abort", "Abort and take back", back, confirm=seen["place"]))
-    return found
+    actions.append(Deed("abort", "Abort and take back", back, confirm=rollout["place"]))
+    return actions

@@ -41,15 +41,15 @@ DONE: Final = {
 
 @page()
 def rollouts(request: HttpRequest) -> HttpResponse:
-    of, now = asked(request.GET.dict()), timezone.now()
+    list_request, now = asked(request.GET.dict()), timezone.now()
     rows = selectors.rollouts_visible(operator_of(request))
-    found = rows.filter(place__icontains=of.find) if of.find else rows
-    pages = pager(of, _listed(found), found.count())
+    matches = rows.filter(place__icontains=list_request.find) if list_request.find else rows
+    pages = pager(list_request, _listed(matches), matches.count())
     under_way = dict(selectors.rollouts_open().values_list("state").annotate(Count("pk")))
     context = {
         "headline": list_headline(under_way.get("running", 0), under_way.get("paused", 0)),
-        "advice": list_advice(pages.total, of.find),
-        "of": of,
+        "advice": list_advice(pages.total, list_request.find),
+        "of": list_request,
         "pager": pages,
         "rows": rollout_rows(pages, now=now),
         "observed_at": now,
@@ -57,16 +57,16 @@ def rollouts(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/rollouts/rollouts.html", context)
 
 
-def _listed(found: Any) -> Any:
+def _listed(rollouts: Any) -> Any:
     """Sort open rollouts first, then by age, newest first."""
     is_over = Case(When(state__in=Rollout.OPEN, then=Value(0)), default=Value(1), output_field=IntegerField())
-    return rollouts_shown(found).annotate(is_over=is_over).order_by("is_over", "-created_at", "-pk")
+    return rollouts_shown(rollouts).annotate(is_over=is_over).order_by("is_over", "-created_at", "-pk")
 
 
 def rollout_rows(rows: Iterable[Any], *, now: datetime) -> list[RolloutRow]:
-    views = [rollout_view(one, one.findings, is_operator=True) for one in rows]
-    counts = selectors.acknowledgements([one["operation"] for one in views if one["operation"]])
-    return [RolloutRow(one, *counts.get(one["operation"], (0, 0)), now) for one in views]
+    views = [rollout_view(rollout, rollout.findings, is_operator=True) for rollout in rows]
+    counts = selectors.acknowledgements([view["operation"] for view in views if view["operation"]])
+    return [RolloutRow(view, *counts.get(view["operation"], (0, 0)), now) for view in views]
 
 
 @page()
@@ -80,13 +80,13 @@ def rollout_part(request: HttpRequest, rollout: UUID) -> HttpResponse:
     """Render what changes, for HTMX; with actions and events if the rollout has moved since the last request."""
     actor = operator_of(request)
     try:
-        found = selectors.rollout_for(actor, rollout)
+        stored_rollout = selectors.rollout_for(actor, rollout)
     except NotFound:  # deleted by now: leave the page as it is and stop polling
         return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
-    now = _now(found, actor)
+    now = _now(stored_rollout, actor)
     has_moved = request.GET.get("seen") != now["now"]["seen"]
-    more = _still(found, actor, now) if has_moved else {}
-    context = {"rollout": found, "swapped": True, "has_moved": has_moved, **now, **more}
+    changed_context = _still(stored_rollout, actor, now) if has_moved else {}
+    context = {"rollout": stored_rollout, "swapped": True, "has_moved": has_moved, **now, **changed_context}
     status = STOP_ASKING if now["now"]["is_over"] else 200
     return render(request, "dashboard/rollouts/_rollout.html", context, status=status)
 
@@ -95,58 +95,58 @@ def rollout_part(request: HttpRequest, rollout: UUID) -> HttpResponse:
 def rollout_deed(request: HttpRequest, rollout: UUID, deed: str) -> HttpResponse:
     """Perform one of DEEDS. Refuse it if the page is outdated, or the name is not typed."""
     actor = operator_of(request)
-    found = selectors.rollout_for(actor, rollout)
+    stored_rollout = selectors.rollout_for(actor, rollout)
     if deed not in DEEDS:
         raise NotFound("page")
     if request.method != "POST":
         return redirect("rollout", rollout)
     typed = request.POST.get("confirm", "").strip()
-    refused = _refused(found, actor, deed, request.POST.get("seen", ""), typed)
+    refused = _refused(stored_rollout, actor, deed, request.POST.get("seen", ""), typed)
     if not refused:
         try:
-            DEEDS[deed](actor=actor, rollout=found)
+            DEEDS[deed](actor=actor, rollout=stored_rollout)
         except (Conflict, InvalidFields) as error:
             refused = problems_words(error.problems)
         except StaleRevision as error:
             refused = f"{error}."
         else:
             messages.success(request, DONE[deed])
-            return redirect("rollout", found.pk)
+            return redirect("rollout", stored_rollout.pk)
     tried = {"deed": deed, "typed": typed[:200], "refused": refused}
     return _shown(request, actor, selectors.rollout_for(actor, rollout), status=422, **tried)
 
 
-def _refused(found: Rollout, actor: Actor, deed: str, seen: str, typed: str) -> str:
+def _refused(rollout: Rollout, actor: Actor, action: str, shown_state: str, typed: str) -> str:
     """Return why to refuse the action before any service is called; empty if allowed."""
-    if seen != seen_as({"state": found.state, "step": found.step}):
+    if shown_state != seen_as({"state": rollout.state, "step": rollout.step}):
         return "It has gone on since this page was shown. Look where it is now; nothing was done."
-    return not_confirmed(typed, found.place) if deed == "abort" else ""
+    return not_confirmed(typed, rollout.place) if action == "abort" else ""
 
 
-def _shown(request: HttpRequest, actor: Actor, found: Rollout, *, status: int = 200, **tried: str) -> HttpResponse:
-    now = _now(found, actor)
-    said = selectors.policies_said(found)
-    base, (policy, note) = said.get(found.base_revision, ({}, ""))[0], said.get(found.revision, ({}, ""))
+def _shown(request: HttpRequest, actor: Actor, rollout: Rollout, *, status: int = 200, **tried: str) -> HttpResponse:
+    now = _now(rollout, actor)
+    policies = selectors.policies_said(rollout)
+    base, (policy, note) = policies.get(rollout.base_revision, ({}, ""))[0], policies.get(rollout.revision, ({}, ""))
     title, changes = contents(now["detail"], base, policy)
     context = {
-        "rollout": found,
+        "rollout": rollout,
         "tried": tried,
         "contents": {"title": title, "changes": changes, "note": note},
         **now,
-        **_still(found, actor, now),
+        **_still(rollout, actor, now),
     }
     return render(request, "dashboard/rollouts/rollout.html", context, status=status)
 
 
-def _now(found: Rollout, actor: Actor) -> dict[str, Any]:
+def _now(rollout: Rollout, actor: Actor) -> dict[str, Any]:
     at = timezone.now()
-    detail = rollout_detail(found, actor)
+    detail = rollout_detail(rollout, actor)
     return {"now": rollout_now(detail, now=at), "detail": detail, "observed_at": at}
 
 
-def _still(found: Rollout, actor: Actor, now: Mapping[str, Any]) -> dict[str, Any]:
+def _still(rollout: Rollout, actor: Actor, now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the context that changes only with the rollout's state or step."""
     return {
         "deeds": deeds(now["detail"], total=len(now["detail"]["agents"])),
-        "events": [(one, *event_words(one)) for one in map(record_view, rollout_records(actor, found))],
+        "events": [(record, *event_words(record)) for record in map(record_view, rollout_records(actor, rollout))],
     }

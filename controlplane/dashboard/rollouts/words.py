@@ -13,36 +13,36 @@ OPEN = ("running", "paused")
 Seen = Mapping[str, Any]  # the result of rollouts.views.rollout_view
 
 
-def place_words(place: str) -> str:
-    return "The fleet’s default" if place == "fleet" else place
+def place_words(scope: str) -> str:
+    return "The fleet’s default" if scope == "fleet" else scope
 
 
-def name_of(seen: Seen) -> str:
-    return f"{place_words(seen['place'])}, revision {seen['revision']}"
+def name_of(rollout: Seen) -> str:
+    return f"{place_words(rollout['place'])}, revision {rollout['revision']}"
 
 
-def is_open(seen: Seen) -> bool:
-    return seen["state"] in OPEN
+def is_open(rollout: Seen) -> bool:
+    return rollout["state"] in OPEN
 
 
-def is_last_step(seen: Seen) -> bool:
-    return bool(seen["step"] >= len(seen["steps"]) - 1)
+def is_last_step(rollout: Seen) -> bool:
+    return bool(rollout["step"] >= len(rollout["steps"]) - 1)
 
 
-def state_tag(seen: Seen, now: datetime) -> Tag:
+def state_tag(rollout: Seen, now: datetime) -> Tag:
     """Return the state's tag, with the progress of a running bake."""
     if (
-        seen["state"] == "running"
-        and seen["baking_since"] is not None
-        and not is_last_step(seen)
-        and seen["bake_seconds"]
+        rollout["state"] == "running"
+        and rollout["baking_since"] is not None
+        and not is_last_step(rollout)
+        and rollout["bake_seconds"]
     ):
-        return Tag(f"baking, {bake_word(baked_seconds(seen, now), seen['bake_seconds'])}", "info")
-    return tag_of("rollout", seen["state"])
+        return Tag(f"baking, {bake_word(baked_seconds(rollout, now), rollout['bake_seconds'])}", "info")
+    return tag_of("rollout", rollout["state"])
 
 
-def baked_seconds(seen: Seen, now: datetime) -> int:
-    return max(0, int((now - seen["baking_since"]).total_seconds()))
+def baked_seconds(rollout: Seen, now: datetime) -> int:
+    return max(0, int((now - rollout["baking_since"]).total_seconds()))
 
 
 def step_words(step: Step) -> str:
@@ -52,21 +52,21 @@ def step_words(step: Step) -> str:
     return "everybody" if step == EVERYBODY else f"{step} % of the engines"
 
 
-def steps_of(seen: Seen) -> tuple[Step, ...]:
-    return steps_read(list(seen["steps"]))
+def steps_of(rollout: Seen) -> tuple[Step, ...]:
+    return steps_read(list(rollout["steps"]))
 
 
-def place_in_steps(seen: Seen) -> str:
-    return f"step {min(seen['step'] + 1, len(seen['steps']))} of {len(seen['steps'])}"
+def place_in_steps(rollout: Seen) -> str:
+    return f"step {min(rollout['step'] + 1, len(rollout['steps']))} of {len(rollout['steps'])}"
 
 
-def headline(seen: Seen, *, reached: int, acknowledged: int, total: int) -> str:
-    name, where = name_of(seen), place_in_steps(seen)
-    match seen["state"]:
+def headline(rollout: Seen, *, reached: int, acknowledged: int, total: int) -> str:
+    name, where = name_of(rollout), place_in_steps(rollout)
+    match rollout["state"]:
         case "done":
             return f"{name} is on {'all ' if total > 1 else ''}{counted(total, 'agent')}"
         case "rolled_back" | "aborted":
-            return f"{name} was {tag_of('rollout', seen['state']).word} at {where}"
+            return f"{name} was {tag_of('rollout', rollout['state']).word} at {where}"
         case "superseded":
             return f"{name} was superseded at {where}"
         case "paused":
@@ -76,32 +76,33 @@ def headline(seen: Seen, *, reached: int, acknowledged: int, total: int) -> str:
     return f"{name} is on {acknowledged} of {counted(total, 'agent')}, {where}"
 
 
-def what_next(seen: Seen, *, reached: int, acknowledged: int, now: datetime) -> str:
+def what_next(rollout: Seen, *, reached: int, acknowledged: int, now: datetime) -> str:
     """Return what happens without anyone acting, in a sentence or two."""
-    if not is_open(seen):
-        return _after(seen)
-    if seen["state"] == "paused":
-        watched = " Guards watch on, and may still take it back." if seen["strategy"] == "canary" else ""
+    if not is_open(rollout):
+        return _after(rollout)
+    if rollout["state"] == "paused":
+        watched = " Guards watch on, and may still take it back." if rollout["strategy"] == "canary" else ""
         return f"Nothing happens until somebody resumes, promotes or aborts it.{watched}"
-    if is_last_step(seen):
+    if is_last_step(rollout):
         left = reached - acknowledged
         return f"It is done when {counted(left, 'more agent')} {'has' if left == 1 else 'have'} acknowledged it."
-    following = step_words(steps_of(seen)[seen["step"] + 1])
-    if seen["baking_since"] is None:
-        watched = f"they are watched for {duration(seen['bake_seconds'])}, then it goes to {following}"
+    following = step_words(steps_of(rollout)[rollout["step"] + 1])
+    if rollout["baking_since"] is None:
+        watched = f"they are watched for {duration(rollout['bake_seconds'])}, then it goes to {following}"
         return f"When all of this step have acknowledged it, {watched}."
-    left = seen["bake_seconds"] - baked_seconds(seen, now)
+    left = rollout["bake_seconds"] - baked_seconds(rollout, now)
     if left <= 0:
         return f"Its bake is over. With enough evidence that it does no harm it goes to {following}, without it pauses."
     begin = f"In {duration(left)} it goes to {following}, if its guards are kept by then; with too little to tell it"
     return f"{begin} pauses. A breach takes it back from everybody at once."
 
 
-def _after(seen: Seen) -> str:
-    match seen["state"]:
+def _after(rollout: Seen) -> str:
+    match rollout["state"]:
         case "rolled_back" | "aborted":
             return (
-                f"Nothing more: what revision {seen['base_revision']} said was published again, for everybody at once."
+                f"Nothing more: what revision {rollout['base_revision']} said was published again, "
+                "for everybody at once."
             )
         case "superseded":
             return "Nothing more: a newer revision took over from it."
@@ -128,7 +129,8 @@ def findings_words(findings: Sequence[Seen]) -> str:
     if not findings:
         return "no guard was set"
     counts = {
-        verdict: sum(one["verdict"] == verdict for one in findings) for verdict in ("kept", "breached", "too little")
+        verdict: sum(finding["verdict"] == verdict for finding in findings)
+        for verdict in ("kept", "breached", "too little")
     }
-    said = [f"{counted(count, 'guard')} {verdict}" for verdict, count in counts.items() if count]
-    return ", ".join(said)
+    parts = [f"{counted(count, 'guard')} {verdict}" for verdict, count in counts.items() if count]
+    return ", ".join(parts)

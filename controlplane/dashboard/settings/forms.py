@@ -34,15 +34,15 @@ _MODEL = re.compile(MODEL_PATTERN.removesuffix("$"), re.ASCII)
 class AmountField(forms.CharField):
     """A decimal, parsed from the text because a float would round it."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(max_length=60, widget=forms.TextInput(attrs={"inputmode": "decimal", **PLAIN}), **more)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=60, widget=forms.TextInput(attrs={"inputmode": "decimal", **PLAIN}), **kwargs)
 
     def clean(self, value: Any) -> Any:
-        typed = str(super().clean(value) or "")
-        if not _AMOUNT.fullmatch(typed):
-            wanted = "a price from 0 to 999999999.999999999, as 0.15"
-            raise forms.ValidationError(f"{self.label}: “{typed}” is not {wanted}.")
-        return Decimal(typed)
+        text = str(super().clean(value) or "")
+        if not _AMOUNT.fullmatch(text):
+            expected = "a price from 0 to 999999999.999999999, as 0.15"
+            raise forms.ValidationError(f"{self.label}: “{text}” is not {expected}.")
+        return Decimal(text)
 
 
 class PriceForm(RefusableForm):
@@ -83,18 +83,20 @@ class PriceForm(RefusableForm):
 
     def wanted(self, before: Sequence[Price]) -> list[Price]:
         """Return the list with this price in place of the model's price of the same day."""
-        told = self.cleaned_data
-        mine = Price(
-            told["model"],
-            told["valid_from"],
-            told["currency"],
-            told["input"],
-            told["cached_input"],
-            told["output"],
-            is_example=told["is_example"],
+        cleaned = self.cleaned_data
+        new_price = Price(
+            cleaned["model"],
+            cleaned["valid_from"],
+            cleaned["currency"],
+            cleaned["input"],
+            cleaned["cached_input"],
+            cleaned["output"],
+            is_example=cleaned["is_example"],
         )
-        stays = [one for one in before if (one.model, one.valid_from) != (mine.model, mine.valid_from)]
-        return [*(one for one in stays if not (told["drop_examples"] and one.is_example)), mine]
+        other_prices = [
+            price for price in before if (price.model, price.valid_from) != (new_price.model, new_price.valid_from)
+        ]
+        return [*(price for price in other_prices if not (cleaned["drop_examples"] and price.is_example)), new_price]
 
 
 class PriceRemoveForm(forms.Form):

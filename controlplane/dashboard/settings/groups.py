@@ -35,11 +35,11 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
     form = GroupForm(request.POST)
     if form.is_valid():
         try:
-            made = group_create(actor=actor, slug=form.cleaned_data["slug"], name=form.cleaned_data["name"])
+            group = group_create(actor=actor, slug=form.cleaned_data["slug"], name=form.cleaned_data["name"])
         except (InvalidFields, Conflict) as error:
             form.refuse(error.problems)
         else:
-            messages.success(request, f"The group {made.slug} is there. Agents join it with a token made for it.")
+            messages.success(request, f"The group {group.slug} is there. Agents join it with a token made for it.")
             return redirect("settings-groups")
     return _page(request, form=form, status=REFUSED)
 
@@ -51,7 +51,7 @@ def _delete(request: HttpRequest, actor: Actor) -> HttpResponse:
         try:
             group_delete(actor=actor, group=group)
         except Conflict as error:
-            form.add_error(None, " ".join(f"{one.field}: {one.message}." for one in error.problems))
+            form.add_error(None, " ".join(f"{problem.field}: {problem.message}." for problem in error.problems))
         else:
             messages.success(request, f"The group {group.slug} is deleted.")
             return redirect("settings-groups")
@@ -66,14 +66,14 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     pages = pager(page_asked(request.GET), groups().order_by("slug"))
-    found = list(pages)
-    agents, namespaces = _belonging(found)
+    page_groups = list(pages)
+    agents, namespaces = _belonging(page_groups)
     if ending is None and "delete" in request.GET:
         group = group_for(request.GET["delete"].replace("\0", ""))
         ending = (group, ConfirmForm(name=group.slug, prefix="end"))
     context: dict[str, Any] = {
         "headline": f"{counted(pages.total, 'group')} of agents, each serving the namespaces that belong to it",
-        "rows": [_row(one, agents.get(one.pk, 0), namespaces.get(one.pk, 0)) for one in found],
+        "rows": [_row(group, agents.get(group.pk, 0), namespaces.get(group.pk, 0)) for group in page_groups],
         "pager": pages,
         "form": form or GroupForm(),
         "ending": ending and ending[0],
@@ -86,9 +86,11 @@ def _row(group: AgentGroup, agents: int, namespaces: int) -> tuple[AgentGroup, i
     return group, agents, namespaces, why_stays(group, agents, namespaces)
 
 
-def _belonging(found: list[AgentGroup]) -> tuple[dict[int, int], dict[int, int]]:
+def _belonging(agent_groups: list[AgentGroup]) -> tuple[dict[int, int], dict[int, int]]:
     """Count agents and namespaces of each group, in two queries."""
-    agents = agents_living().filter(group__in=found).order_by().values_list("group").annotate(count=Count("pk"))
+    agents = agents_living().filter(group__in=agent_groups).order_by().values_list("group").annotate(count=Count("pk"))
     living = Count("namespaces", filter=Q(namespaces__deleted_at=None))
-    namespaces = groups().filter(pk__in=[one.pk for one in found]).order_by().values_list("pk").annotate(count=living)
+    namespaces = (
+        groups().filter(pk__in=[group.pk for group in agent_groups]).order_by().values_list("pk").annotate(count=living)
+    )
     return dict(agents), dict(namespaces)

@@ -35,11 +35,11 @@ def settings_prices(request: HttpRequest) -> HttpResponse:
 def settings_price_remove(request: HttpRequest) -> HttpResponse:
     """Ask for confirmation before a price is removed, and show which price applies instead."""
     permit(operator_of(request), OPERATE)
-    found, key = price_list(), (request.GET.get("model", ""), request.GET.get("day", ""))
-    for price in found.prices:
+    prices, key = price_list(), (request.GET.get("model", ""), request.GET.get("day", ""))
+    for price in prices.prices:
         if (price.model, str(price.valid_from)) == key:
-            instead = instead_words(price.model, price.valid_from, found.prices)
-            context = {"found": found, "price": price, "every": EVERY, "instead": instead}
+            instead = instead_words(price.model, price.valid_from, prices.prices)
+            context = {"found": prices, "price": price, "every": EVERY, "instead": instead}
             return shown(request, "price_remove", context)
     messages.error(request, "That price is not in the list any more, so nothing was removed.")
     return redirect("settings-prices")
@@ -48,11 +48,11 @@ def settings_price_remove(request: HttpRequest) -> HttpResponse:
 def _set(request: HttpRequest, actor: Actor) -> HttpResponse:
     form = PriceForm(request.POST)
     if form.is_valid():
-        wanted = form.wanted(price_list().prices)
+        prices = form.wanted(price_list().prices)
         try:
-            _put(actor, wanted, form.cleaned_data["revision"])
+            _put(actor, prices, form.cleaned_data["revision"])
         except InvalidFields as error:
-            form.refuse(_ours(error.problems, len(wanted) - 1))
+            form.refuse(_ours(error.problems, len(prices) - 1))
         except StaleRevision as error:
             form.add_error(None, f"{OUTDATED.format(actual=error.actual)} What you typed is kept: send it again.")
         else:
@@ -67,14 +67,16 @@ def _remove(request: HttpRequest, actor: Actor) -> HttpResponse:
     if not form.is_valid():
         why = "the form names no price, or was not confirmed"
         return _page(request, refused=f"Nothing was removed: {why}.", status=REFUSED)
-    told = form.cleaned_data
-    name = f"the price of {told['model'] or EVERY} from {told['valid_from']} on"
+    cleaned = form.cleaned_data
+    name = f"the price of {cleaned['model'] or EVERY} from {cleaned['valid_from']} on"
     before = price_list().prices
-    wanted = [one for one in before if (one.model, one.valid_from) != (told["model"], told["valid_from"])]
+    remaining = [
+        price for price in before if (price.model, price.valid_from) != (cleaned["model"], cleaned["valid_from"])
+    ]
     try:
-        _put(actor, wanted, told["revision"])
+        _put(actor, remaining, cleaned["revision"])
     except InvalidFields as error:
-        why = " ".join(f"{one.message}." for one in error.problems)
+        why = " ".join(f"{problem.message}." for problem in error.problems)
         return _page(request, refused=f"Not removed: without it the list {why}", status=REFUSED)
     except StaleRevision as error:
         return _page(request, refused=f"{OUTDATED.format(actual=error.actual)} Nothing was removed.", status=REFUSED)
@@ -82,35 +84,35 @@ def _remove(request: HttpRequest, actor: Actor) -> HttpResponse:
     return redirect("settings-prices")
 
 
-def _put(actor: Actor, wanted: Sequence[Price], revision: int) -> None:
-    prices_put(actor=actor, prices=wanted, expected=frozenset({revision}), now=timezone.now())
+def _put(actor: Actor, prices: Sequence[Price], revision: int) -> None:
+    prices_put(actor=actor, prices=prices, expected=frozenset({revision}), now=timezone.now())
 
 
-def _ours(problems: Sequence[FieldProblem], mine: int) -> list[FieldProblem]:
+def _ours(problems: Sequence[FieldProblem], new_index: int) -> list[FieldProblem]:
     """Move problems of the typed price to its fields; problems of other prices keep their path."""
-    return [FieldProblem(one.field.removeprefix(f"prices.{mine}."), one.message) for one in problems]
+    return [FieldProblem(problem.field.removeprefix(f"prices.{new_index}."), problem.message) for problem in problems]
 
 
 def _page(request: HttpRequest, *, form: PriceForm | None = None, refused: str = "", status: int = 200) -> HttpResponse:
-    found, today = price_list(), timezone.now().astimezone(UTC).date()
-    initial = {"currency": found.currency or "", "valid_from": today, "revision": found.revision}
+    prices, today = price_list(), timezone.now().astimezone(UTC).date()
+    initial = {"currency": prices.currency or "", "valid_from": today, "revision": prices.revision}
     context: dict[str, Any] = {
-        "headline": prices_headline(found),
-        "found": found,
-        "rows": price_rows(found, today),
+        "headline": prices_headline(prices),
+        "found": prices,
+        "rows": price_rows(prices, today),
         "every": EVERY,
-        "form": form or PriceForm(initial=_begun(request, found, initial)),
+        "form": form or PriceForm(initial=_begun(request, prices, initial)),
         "refused": refused,
         "today": today,
     }
     return shown(request, "prices", context, status=status)
 
 
-def _begun(request: HttpRequest, found: Prices, initial: dict[str, Any]) -> dict[str, Any]:
+def _begun(request: HttpRequest, prices: Prices, initial: dict[str, Any]) -> dict[str, Any]:
     """Return the initial values, with those of the price to change."""
-    wanted = (request.GET.get("model", ""), request.GET.get("day", ""))
-    for one in found.prices:
-        if (one.model, str(one.valid_from)) == wanted:
+    key = (request.GET.get("model", ""), request.GET.get("day", ""))
+    for price in prices.prices:
+        if (price.model, str(price.valid_from)) == key:
             names = ("model", "valid_from", "currency", "input", "cached_input", "output", "is_example")
-            return initial | {name: getattr(one, name) for name in names}
+            return initial | {name: getattr(price, name) for name in names}
     return initial

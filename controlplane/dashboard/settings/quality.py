@@ -26,26 +26,32 @@ def settings_quality(request: HttpRequest) -> HttpResponse:
         return _page(request)
     form = OverrideForm(request.POST)
     if form.is_valid():
-        typed = form.cleaned_data
-        told = {name: typed[field] for name, field in PLACE.items()}
+        cleaned = form.cleaned_data
+        target = {name: cleaned[field] for name, field in PLACE.items()}
         try:
-            made = quality_override(actor=actor, **told, note=typed["note"])
+            override = quality_override(actor=actor, **target, note=cleaned["note"])
         except InvalidFields as error:
             form.refuse(error.problems)
         else:
-            words = f"{made.kv_dtype} on {made.model} may serve until its next result. It stands in the audit trail."
+            words = (
+                f"{override.kv_dtype} on {override.model} may serve until its next result. "
+                "It stands in the audit trail."
+            )
             messages.success(request, words)
             return redirect("settings-quality")
     return _page(request, form=form, status=REFUSED)
 
 
 def _page(request: HttpRequest, *, form: OverrideForm | None = None, status: int = 200) -> HttpResponse:
-    found = quality_list()
-    pages = pager(page_asked(request.GET), found)
+    results = quality_list()
+    pages = pager(page_asked(request.GET), results)
     begun = {field: request.GET.get(name, "")[:200] for name, field in PLACE.items()}
     context: dict[str, Any] = {
-        "headline": quality_headline(found),
-        "rows": [(one, may_serve(one), figures_words(one.figures)) for one in pages],
+        "headline": quality_headline(results),
+        "rows": [
+            (quality_result, may_serve(quality_result), figures_words(quality_result.figures))
+            for quality_result in pages
+        ],
         "pager": pages,
         "form": form or OverrideForm(initial=begun),
     }

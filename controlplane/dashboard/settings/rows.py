@@ -19,32 +19,32 @@ from tenants.models.organisations import DEFAULT
 EVERY: Final = "every model without its own"
 
 
-def policy_facts(values: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return each field's label, its value for the whole fleet, and the origin. `own`: what the fleet's policy sets."""
+def policy_facts(values: Mapping[str, Any], policy_values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return each field's label, its value for the fleet and the origin. `policy_values`: set by the fleet's policy."""
     return [
-        (label, value_words(name, values[name]), "fleet policy" if name in own else "built in")
+        (label, value_words(name, values[name]), "fleet policy" if name in policy_values else "built in")
         for name, label in LABELS.items()
     ]
 
 
-def policy_headline(revision: int, own: Mapping[str, Any]) -> str:
-    if not own:
+def policy_headline(revision: int, policy_values: Mapping[str, Any]) -> str:
+    if not policy_values:
         return "The fleet’s policy says nothing of its own: what is built in holds"
     return f"Where nobody says otherwise, revision {revision} of the fleet’s policy holds"
 
 
-def price_rows(found: Prices, today: date) -> list[tuple[Listed, Tag]]:
+def price_rows(prices: Prices, today: date) -> list[tuple[Listed, Tag]]:
     """Return each price, tagged as future, in force or over."""
-    book = Book(found.prices)
-    return [(one, _price_tag(one.price, book, today)) for one in found.listed]
+    book = Book(prices.prices)
+    return [(listed, _price_tag(listed.price, book, today)) for listed in prices.listed]
 
 
 def instead_words(model: str, day: date, prices: Sequence[Price]) -> str:
     """Return which price applies from that day on once the model's price of that day is removed."""
-    other = price_of([one for one in prices if (one.model, one.valid_from) != (model, day)], model, day)
-    if other is None:
+    replacement = price_of([price for price in prices if (price.model, price.valid_from) != (model, day)], model, day)
+    if replacement is None:
         return "No other price applies from that day on: savings are then shown in tokens, not in money."
-    return f"The price of {other.model or EVERY} from {other.valid_from} applies then."
+    return f"The price of {replacement.model or EVERY} from {replacement.valid_from} applies then."
 
 
 def _price_tag(price: Price, book: Book, today: date) -> Tag:
@@ -53,11 +53,11 @@ def _price_tag(price: Price, book: Book, today: date) -> Tag:
     return Tag("in force", "ok") if book.price_of(price.model, today) == price else Tag("over", "info")
 
 
-def prices_headline(found: Prices) -> str:
-    total = len(found.listed)
+def prices_headline(prices: Prices) -> str:
+    total = len(prices.listed)
     if not total:
         return "No token has a price yet"
-    examples = sum(one.is_example for one in found.prices)
+    examples = sum(price.is_example for price in prices.prices)
     kind = (
         "all of them examples"
         if examples == total
@@ -67,7 +67,7 @@ def prices_headline(found: Prices) -> str:
     )
     if total == 1:
         kind = "an example" if examples else "no example"
-    return f"{counted(total, 'price')} in {found.currency}, {kind}"
+    return f"{counted(total, 'price')} in {prices.currency}, {kind}"
 
 
 def token_tag(token: OperatorToken, now: datetime) -> Tag:
@@ -88,8 +88,8 @@ def why_stays(group: AgentGroup, agents: int, namespaces: int) -> str:
     return "agents or namespaces belong to it" if agents or namespaces else ""
 
 
-def may_serve(result: QualityResult) -> bool:
-    return result.kv_dtype == BASELINE or result.verdict in LET_THROUGH
+def may_serve(quality_result: QualityResult) -> bool:
+    return quality_result.kv_dtype == BASELINE or quality_result.verdict in LET_THROUGH
 
 
 def figures_words(figures: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ def divergence_words(figures: Mapping[str, Any]) -> str:
 def quality_headline(results: Sequence[QualityResult]) -> str:
     if not results:
         return "Nothing was measured yet: bf16 alone may serve"
-    may = sum(map(may_serve, results))
-    overridden = sum(one.verdict == "overridden" for one in results)
-    said = f"{may} of {counted(len(results), 'format')} measured or decided on may serve"
-    return f"{said}, {overridden} of them unmeasured" if overridden else said
+    serving_count = sum(map(may_serve, results))
+    overridden = sum(quality_result.verdict == "overridden" for quality_result in results)
+    summary = f"{serving_count} of {counted(len(results), 'format')} measured or decided on may serve"
+    return f"{summary}, {overridden} of them unmeasured" if overridden else summary

@@ -55,19 +55,19 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 def _made(actor: Actor, user: User, form: TokenForm) -> str | None:
     """Create a token and return its secret; None for a form sent twice, as by a reload."""
-    told = form.cleaned_data
+    cleaned = form.cleaned_data
 
     def perform() -> tuple[str, KeptAnswer]:
         _, secret = operator_token_create(
-            actor=actor, user=user, name=told["name"], scopes=told["scopes"], expires_at=told["ends"]
+            actor=actor, user=user, name=cleaned["name"], scopes=cleaned["scopes"], expires_at=cleaned["ends"]
         )
         return secret.secret, KeptAnswer(201, "")
 
-    said = json.dumps([told["name"], told["scopes"], str(told["ends"])])
-    fingerprint = sha256(said.encode()).digest()
-    key = f"page {told['once']}"
-    answer = once(actor=actor, key=key, fingerprint=fingerprint, now=timezone.now(), perform=perform)
-    return None if isinstance(answer, KeptAnswer) else answer
+    payload = json.dumps([cleaned["name"], cleaned["scopes"], str(cleaned["ends"])])
+    fingerprint = sha256(payload.encode()).digest()
+    key = f"page {cleaned['once']}"
+    outcome = once(actor=actor, key=key, fingerprint=fingerprint, now=timezone.now(), perform=perform)
+    return None if isinstance(outcome, KeptAnswer) else outcome
 
 
 def _revoke(request: HttpRequest, actor: Actor) -> HttpResponse:
@@ -96,7 +96,7 @@ def _page(
         ending = (token, ConfirmForm(name=token.name, prefix="end"))
     context: dict[str, Any] = {
         "headline": tokens_headline(pages.total),
-        "rows": [(one, token_tag(one, now)) for one in pages],
+        "rows": [(operator_token, token_tag(operator_token, now)) for operator_token in pages],
         "pager": pages,
         "form": form or TokenForm(),
         "once": uuid4(),

@@ -14,4 +14,4 @@ register = template.Library()
 @register.simple_tag(takes_context=True)
 def additions(context: Any, place: Place) -> SafeString:
     request = context["request"]
-    return mark_safe("".join(render_to_string(*found, request=request) for found in additions_at(place, request)))
+    return mark_safe("".join(render_to_string(*addition, request=request) for addition in additions_at(place, request)))

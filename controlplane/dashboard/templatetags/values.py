@@ -44,7 +44,7 @@ register.filter("reason", reason_words)
 register.filter("share", share_text)
 register.filter("unit", lambda value, unit: value_text(unit, value))
 register.filter("waiting", waiting_text)
-register.filter("without_stop", lambda said: said.removesuffix("."))
+register.filter("without_stop", lambda sentence: sentence.removesuffix("."))
 
 
 @register.filter("bytes")
