@@ -82,12 +82,12 @@ ORDER BY is_operators DESC, next_at LIMIT %s
 
 @transaction.atomic
 def deliveries_claim(*, now: datetime) -> list[Claimed]:
-    never = now + max(LONGEST_WAIT, LEASE)  # nothing is due this late, unless the clock was set back since
+    latest_due = now + max(LONGEST_WAIT, LEASE)  # nothing is due this late, unless the clock was set back since
     ids = [
         delivery.pk
-        for delivery in Delivery.objects.raw(OLDEST_DUE, [now, never, OF_OPERATORS, OF_ONE_ORGANISATION, AT_ONCE])
+        for delivery in Delivery.objects.raw(OLDEST_DUE, [now, latest_due, OF_OPERATORS, OF_ONE_ORGANISATION, AT_ONCE])
     ]
-    is_due = Q(next_at__lte=now) | Q(next_at__gt=never)
+    is_due = Q(next_at__lte=now) | Q(next_at__gt=latest_due)
     waiting = Delivery.objects.filter(is_due, pk__in=ids, state=Delivery.State.WAITING)
     deliveries = list(waiting.select_related("rule", "alert").select_for_update(of=("self",), skip_locked=True))
     for delivery in deliveries:
@@ -146,9 +146,9 @@ def delivery_settle(delivery_id: str, problem: str | None, *, now: datetime) -> 
 def _ended(delivery: Delivery, state: Delivery.State, problem: str, now: datetime) -> None:
     delivery.state, delivery.problem, delivery.ended_at = state, problem, now
     delivery.save(update_fields=["state", "problem", "ended_at"])
-    is_taken = state == Delivery.State.TAKEN
-    kind = AlertEvent.Kind.DELIVERED if is_taken else AlertEvent.Kind.NOT_DELIVERED
-    words = f"The webhook took that it {delivery.event}." if is_taken else f"The webhook {problem}, for a day."
+    is_delivered = state == Delivery.State.TAKEN
+    kind = AlertEvent.Kind.DELIVERED if is_delivered else AlertEvent.Kind.NOT_DELIVERED
+    words = f"The webhook took that it {delivery.event}." if is_delivered else f"The webhook {problem}, for a day."
     AlertEvent.objects.create(alert=delivery.alert, kind=kind, at=now, words=words)
 
 

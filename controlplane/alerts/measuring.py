@@ -152,8 +152,8 @@ def _evictions(living: Living, now: datetime) -> Measured:
         if not rolled:
             return UNKNOWN
         mean = max((evicted_before.get(namespace) or 0.0) / (rolled * 3600), LEAST_MEAN)
-        a_second = (evicted_recently.get(namespace) or 0.0) / seconds
-        return Reading(a_second / mean if a_second >= LEAST_A_SECOND else 0.0)
+        rate = (evicted_recently.get(namespace) or 0.0) / seconds
+        return Reading(rate / mean if rate >= LEAST_A_SECOND else 0.0)
 
     return {subject.key: (subject, reading(pk)) for pk, subject in living.namespaces.items()}
 

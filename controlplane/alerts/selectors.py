@@ -50,13 +50,13 @@ def alerts_worst_first(alerts: "QuerySet[Alert]", *, now: datetime) -> "QuerySet
 def alerts_counts(alerts: "QuerySet[Alert]", *, now: datetime) -> Mapping[str, int]:
     """Count alerts: `firing`, `unattended` (neither acknowledged nor silenced), `urgent` (unattended and paging),
     `over`."""
-    fires, is_heard = Q(state=Alert.State.FIRING), Q(silenced_until=None) | Q(silenced_until__lte=now)
-    is_open = fires & is_heard & Q(acknowledged_at=None)
+    is_firing, is_unsilenced = Q(state=Alert.State.FIRING), Q(silenced_until=None) | Q(silenced_until__lte=now)
+    is_open = is_firing & is_unsilenced & Q(acknowledged_at=None)
     return alerts.aggregate(
-        firing=Count("pk", filter=fires),
+        firing=Count("pk", filter=is_firing),
         unattended=Count("pk", filter=is_open),
         urgent=Count("pk", filter=is_open & Q(built_in__in=PAGING)),
-        over=Count("pk", filter=~fires),
+        over=Count("pk", filter=~is_firing),
     )
 
 

@@ -188,15 +188,17 @@ def housekeeping(*, now: datetime) -> int:
 def _too_many_remove() -> int:
     """Keep the newest ALERTS_OF_ONE alerts of each organisation's own rules, or steering a ratio could fill the
     table."""
-    own = Alert.objects.filter(by_operator=False, organisation__isnull=False)
-    of_many = own.values("organisation").annotate(count=Count("*")).filter(count__gt=ALERTS_OF_ONE)
-    return sum(_oldest_remove(own.filter(organisation=row["organisation"])) for row in of_many.order_by())
+    own_alerts = Alert.objects.filter(by_operator=False, organisation__isnull=False)
+    crowded_organisations = own_alerts.values("organisation").annotate(count=Count("*")).filter(count__gt=ALERTS_OF_ONE)
+    return sum(
+        _oldest_remove(own_alerts.filter(organisation=row["organisation"])) for row in crowded_organisations.order_by()
+    )
 
 
 def _oldest_remove(alerts: QuerySet[Alert]) -> int:
     newest = alerts.order_by("-number").values_list("number", flat=True)
-    last = newest[ALERTS_OF_ONE - 1 : ALERTS_OF_ONE].first()
-    return 0 if last is None else rows_remove(alerts.filter(number__lt=last, state=Alert.State.RESOLVED))
+    oldest_kept = newest[ALERTS_OF_ONE - 1 : ALERTS_OF_ONE].first()
+    return 0 if oldest_kept is None else rows_remove(alerts.filter(number__lt=oldest_kept, state=Alert.State.RESOLVED))
 
 
 # Checks
@@ -216,9 +218,9 @@ def _kind_check(rule: AlertRule, actor: Actor) -> None:
     """Check the rule's metric, scope and comparison, which never change later."""
     problems = list[FieldProblem]()
     metric = METRICS.get(rule.metric)
-    known = [metric.name for metric in METRICS.values() if actor.is_operator or metric.is_for_customers]
-    if rule.metric not in known or metric is None:
-        problems.append(FieldProblem("metric", f"{rule.metric[:80]!r} is none of {', '.join(known)}"))
+    permitted_metrics = [metric.name for metric in METRICS.values() if actor.is_operator or metric.is_for_customers]
+    if rule.metric not in permitted_metrics or metric is None:
+        problems.append(FieldProblem("metric", f"{rule.metric[:80]!r} is none of {', '.join(permitted_metrics)}"))
     elif rule.scope in ("organisation", "namespace") and metric.subject != "namespace":
         problems.append(FieldProblem("place", f"{metric.name} is measured of each {metric.subject}: fleet or a group"))
     if rule.comparison not in COMPARISONS:
@@ -234,16 +236,16 @@ def _values(draft: Draft) -> dict[str, Any]:
 
 def _values_set(rule: AlertRule, values: Mapping[str, Any], actor: Actor) -> None:
     """Set and check all values together, so that one error names every problem."""
-    was_url = rule.webhook_url
+    previous_url = rule.webhook_url
     for name, value in values.items():
         setattr(rule, name, value)
-    follows = "threshold" in values or "clears_at" in values
-    if follows and values.get("clears_at") is None:
+    changes_limits = "threshold" in values or "clears_at" in values
+    if changes_limits and values.get("clears_at") is None:
         rule.clears_at = clears_at_default(cast(Comparison, rule.comparison), rule.threshold)
-    if "webhook_url" in values and rule.webhook_url != was_url:
+    if "webhook_url" in values and rule.webhook_url != previous_url:
         rule.webhook_by_operator = actor.is_operator
     rule.name, *_ = all_checked(
-        lambda: name_check(rule.name), lambda: _numbers_check(rule), lambda: _webhook_check(rule, was_url)
+        lambda: name_check(rule.name), lambda: _numbers_check(rule), lambda: _webhook_check(rule, previous_url)
     )
 
 
@@ -256,8 +258,10 @@ def _numbers_check(rule: AlertRule) -> None:
     ]
     is_above = rule.comparison == "above"
     if not problems and (rule.clears_at > rule.threshold if is_above else rule.clears_at < rule.threshold):
-        most = "more" if is_above else "less"
-        problem = f"{rule.clears_at:g} is {most} than the threshold {rule.threshold:g}: it would end before it begins"
+        comparative = "more" if is_above else "less"
+        problem = (
+            f"{rule.clears_at:g} is {comparative} than the threshold {rule.threshold:g}: it would end before it begins"
+        )
         problems.append(FieldProblem("clears_at", problem))
     if not problems and rule.least_prompt_tokens and not METRICS[rule.metric].uses_tokens:
         problems.append(FieldProblem("least_prompt_tokens", f"means nothing for {rule.metric}"))
@@ -274,8 +278,8 @@ def _bounds_problems(rule: AlertRule, names: Iterable[str], least: float, most: 
     ]
 
 
-def _webhook_check(rule: AlertRule, was_url: str) -> None:
-    if rule.webhook_url and rule.webhook_url != was_url:
+def _webhook_check(rule: AlertRule, previous_url: str) -> None:
+    if rule.webhook_url and rule.webhook_url != previous_url:
         target_checked(rule.webhook_url, Policy(rule.webhook_by_operator, settings.ENVIRONMENT.webhook_hosts))
 
 

@@ -74,9 +74,9 @@ def keys_asked(organisation: int, keys: Collection[UUID], *, window_name: str = 
     with consistent_read():
         window = window_of(window_name, selectors.database_now())
         spans = selectors.spans_of(window, is_fleet=False)
-        counted = counts_by_key(scope, spans, most=len(keys), only=map(str, keys))
-        last = _last_asked(organisation, keys)
-    return {key: Asked(counted.get(str(key), NOTHING), last.get(str(key))) for key in keys}
+        counts_by_id = counts_by_key(scope, spans, most=len(keys), only=map(str, keys))
+        last_requests = _last_asked(organisation, keys)
+    return {key: Asked(counts_by_id.get(str(key), NOTHING), last_requests.get(str(key))) for key in keys}
 
 
 def _last_asked(organisation: int, keys: Collection[UUID]) -> dict[str, datetime]:

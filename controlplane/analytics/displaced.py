@@ -41,11 +41,11 @@ class Displaced:
 
     def take(self, counter_key: Place, losses: Lost, *, victim: int, by: int, at: float) -> None:
         """Add the increase of a counter. `at`: the time of the report."""
-        known = self.now.get(counter_key) or self.before.get(counter_key) or Lost(0, 0, 0.0)
-        blocks, size = max(0, losses.blocks - known.blocks), max(0, losses.bytes - known.bytes)
+        counted = self.now.get(counter_key) or self.before.get(counter_key) or Lost(0, 0, 0.0)
+        blocks, size = max(0, losses.blocks - counted.blocks), max(0, losses.bytes - counted.bytes)
         if not blocks and not size:
             return
-        self.now[counter_key] = Lost(known.blocks + blocks, known.bytes + size, max(losses.at, known.at))
+        self.now[counter_key] = Lost(counted.blocks + blocks, counted.bytes + size, max(losses.at, counted.at))
         for level in LEVELS:
             bucket = Bucket(level, int(at // level) * level, victim, by, counter_key.pair.cause)
             previous = self.buckets.get(bucket, Lost(0, 0, 0.0))

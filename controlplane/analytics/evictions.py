@@ -96,8 +96,8 @@ def _taken(sums: Mapping[tuple[bool, str], tuple[int, int]]) -> Taken:
     def added(is_own: bool, column: int) -> int:
         return sum(numbers[column] for (own, _), numbers in sums.items() if own == is_own)
 
-    pressed, _ = sums.get((True, "pressure"), (0, 0))
-    return Taken(added(True, 0), added(True, 1), added(False, 0), added(False, 1), pressed)
+    pressure_blocks, _ = sums.get((True, "pressure"), (0, 0))
+    return Taken(added(True, 0), added(True, 1), added(False, 0), added(False, 1), pressure_blocks)
 
 
 # Reads whole hours, and five-minute buckets before the first of them. Both levels have every loss.
@@ -140,5 +140,5 @@ def _rows(sql: str, window: Window, **parameters: Any) -> list[Any]:
 
 def _names(ids: Collection[int]) -> dict[int, str]:
     rows = Namespace.objects.filter(pk__in=ids).values_list("pk", "organisation__slug", "slug")
-    known = {NOBODY_KNOWN: OTHERS_NAME, **dict.fromkeys(CANARY_NUMBERS.values(), CANARY_NAME)}
-    return {**dict.fromkeys(ids, DELETED_NAME), **known, **{pk: f"{org}/{ns}" for pk, org, ns in rows}}
+    special_names = {NOBODY_KNOWN: OTHERS_NAME, **dict.fromkeys(CANARY_NUMBERS.values(), CANARY_NAME)}
+    return {**dict.fromkeys(ids, DELETED_NAME), **special_names, **{pk: f"{org}/{ns}" for pk, org, ns in rows}}

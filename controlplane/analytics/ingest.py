@@ -188,10 +188,10 @@ def minutes_statement(rows: Sequence[tuple[int, int, Sum]]) -> tuple[str, list[s
     Empty columns are left out. Arrays are passed as text, which is joined at once rather than number by number.
     """
     columns = list(zip(*(minute_sum.added for _, _, minute_sum in rows), strict=True))
-    used = [index for index, column in enumerate(columns) if any(column)]
-    names = [ADDED[index] for index in used]
+    used_columns = [index for index, column in enumerate(columns) if any(column)]
+    names = [ADDED[index] for index in used_columns]
     numbers = [[series for series, _, _ in rows], [minute for _, minute, _ in rows]]
-    sums = [_bounded(columns[index]) for index in used]
+    sums = [_bounded(columns[index]) for index in used_columns]
     values = [*(_array(column) for column in (*numbers, *sums)), _arrays(minute_sum.times for _, _, minute_sum in rows)]
     return _minutes_sql(names), values
 

@@ -80,17 +80,17 @@ def percentile(
 
 def like_for_like(compared: Iterable[Compared]) -> tuple[float | None, float | None]:
     """Return the time of a hit and of a miss of equal length: the medians of each length, weighted by its hits."""
-    known = list(_known(compared))
-    hits = sum(count for count, _, _ in known)
+    pairs = list(_known(compared))
+    hits = sum(count for count, _, _ in pairs)
     if not hits:
         return None, None
-    return sum(count * hit for count, hit, _ in known) / hits, sum(count * miss for count, _, miss in known) / hits
+    return sum(count * hit for count, hit, _ in pairs) / hits, sum(count * miss for count, _, miss in pairs) / hits
 
 
 def saved_seconds(compared: Iterable[Compared]) -> float | None:
     """Return by how much hits were faster than misses of equal length, over all lengths with enough of both."""
-    known = list(_known(compared))
-    return sum(count * (miss - hit) for count, hit, miss in known) / 1_000 if known else None
+    pairs = list(_known(compared))
+    return sum(count * (miss - hit) for count, hit, miss in pairs) / 1_000 if pairs else None
 
 
 def _known(compared: Iterable[Compared]) -> Iterable[tuple[int, float, float]]:

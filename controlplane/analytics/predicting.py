@@ -55,8 +55,8 @@ def effects_of(revisions: Collection[int], organisation: int = EVERYBODY) -> dic
 
 
 def _read(row: PredictedEffect) -> Effect:
-    known = row.before is not None and row.after is not None and row.error is not None
-    forecast = Hindsight(row.before or 0.0, row.after or 0.0, row.error or 0.0) if known else None
+    has_forecast = row.before is not None and row.after is not None and row.error is not None
+    forecast = Hindsight(row.before or 0.0, row.after or 0.0, row.error or 0.0) if has_forecast else None
     return Effect(forecast, row.measured_before, row.measured_after)
 
 

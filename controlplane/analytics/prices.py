@@ -104,10 +104,10 @@ def _past_changes(
     before: Collection[Price], after: Collection[Price], *, today: date
 ) -> Iterator[tuple[str, date, Price, Price | None]]:
     """Yield model, day, old price and new price. Checks only the days on which prices begin; others cannot differ."""
-    old, new = Book(before), Book(after)
+    old_book, new_book = Book(before), Book(after)
     for model in sorted({price.model for price in (*before, *after)} | {EVERY_MODEL}):
-        for day in sorted({*old.days_of(model), *new.days_of(model)}):
-            old_price, new_price = old.price_of(model, day), new.price_of(model, day)
+        for day in sorted({*old_book.days_of(model), *new_book.days_of(model)}):
+            old_price, new_price = old_book.price_of(model, day), new_book.price_of(model, day)
             if (
                 day < today
                 and old_price is not None
@@ -120,8 +120,8 @@ def _past_changes(
 def _past_words(model: str, day: date, old_price: Price, *, is_missing: bool) -> str:
     amounts = ", ".join(f"{name} {text(getattr(old_price, name))}" for name in ASKED)
     model_phrase = f"of {model}" if model else "of every model"
-    begins = "lacks" if is_missing else "would change"
-    return f"{begins} the price {model_phrase} on {day}, which has been invoiced: {amounts}"
+    problem = "lacks" if is_missing else "would change"
+    return f"{problem} the price {model_phrase} on {day}, which has been invoiced: {amounts}"
 
 
 def _changed(old_price: Price, new_price: Price) -> str:

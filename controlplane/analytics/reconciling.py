@@ -185,8 +185,8 @@ def _with_refused(difference: Difference, refused_rows: Mapping[tuple[str, int],
 
 
 def _together(rows: Sequence[RefusedRow]) -> Refused:
-    why = dict.fromkeys(f"{row.field}: {row.problem}" for row in rows)
-    return Refused(len(rows), sum((_counts_of(row.told) for row in rows), Counted()), tuple(why)[:MOST_REASONS])
+    reasons = dict.fromkeys(f"{row.field}: {row.problem}" for row in rows)
+    return Refused(len(rows), sum((_counts_of(row.told) for row in rows), Counted()), tuple(reasons)[:MOST_REASONS])
 
 
 def _namespace_of(refused_row: Any) -> int:

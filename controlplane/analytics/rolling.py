@@ -74,14 +74,14 @@ def roll(now: datetime, *, seconds: float = RUN_SECONDS) -> int:
 def _roll_until(now: datetime, until: float) -> int:
     """Roll up many spans together while they are small, as after an outage at night; one by one while they are
     large."""
-    rolled, together = 0, 1
+    rolled, batch_size = 0, 1
     for level, starts in blocks_due(now):
-        for first in range(0, len(starts), together):
+        for first in range(0, len(starts), batch_size):
             began = time.monotonic()
             if began >= until:
                 return rolled
-            rolled += _rolled(level, starts[first : first + together])
-        together = min(MOST_TOGETHER, together * 2) if time.monotonic() - began < QUICK_SECONDS else 1
+            rolled += _rolled(level, starts[first : first + batch_size])
+        batch_size = min(MOST_TOGETHER, batch_size * 2) if time.monotonic() - began < QUICK_SECONDS else 1
     return rolled
 
 

@@ -142,10 +142,10 @@ COUNTERS_FIND: Final = (
 
 
 def journals_put(read: Mapping[tuple[str, str], Read], now: datetime) -> None:
-    kinds = "agent text, boot text, upto bigint, born bigint, is_reborn boolean, at timestamptz"
+    types = "agent text, boot text, upto bigint, born bigint, is_reborn boolean, at timestamptz"
     rows = [(*journal, *position, now) for journal, position in read.items()]
-    changed = f"{replaced_on_conflict(('upto', 'born', 'at'))}, is_reborn = old.is_reborn OR excluded.is_reborn"
-    _upsert(JournalRead, kinds, rows, "agent, boot", changed)
+    updates = f"{replaced_on_conflict(('upto', 'born', 'at'))}, is_reborn = old.is_reborn OR excluded.is_reborn"
+    _upsert(JournalRead, types, rows, "agent, boot", updates)
 
 
 def ledger_add(ledger: Mapping[tuple[str, str, int, int], Sequence[int]]) -> None:
@@ -155,54 +155,54 @@ def ledger_add(ledger: Mapping[tuple[str, str, int, int], Sequence[int]]) -> Non
         for (agent, boot, namespace, day), numbers in ledger.items()
     ]
     columns = ", ".join(f"{name} bigint" for name in (*LEDGER, "upto"))
-    kinds, changed = f"agent text, boot text, namespace_id bigint, day date, {columns}", f"{sums}, {_LEDGER_UPTO}"
-    _upsert(LedgerEntry, kinds, rows, "agent, boot, namespace_id, day", changed)
+    types, updates = f"agent text, boot text, namespace_id bigint, day date, {columns}", f"{sums}, {_LEDGER_UPTO}"
+    _upsert(LedgerEntry, types, rows, "agent, boot, namespace_id, day", updates)
 
 
 _LEDGER_UPTO: Final = "upto = greatest(old.upto, excluded.upto)"
 
 
 def totals_put(totals: Mapping[tuple[str, str, int], Total], now: datetime) -> None:
-    kinds = "agent text, boot text, namespace_id bigint, " + ", ".join(f"{name} bigint" for name in TOTALS)
+    types = "agent text, boot text, namespace_id bigint, " + ", ".join(f"{name} bigint" for name in TOTALS)
     rows = [(*key, *total.numbers, total.upto, now) for key, total in totals.items()]
-    columns = f"{kinds}, upto bigint, at timestamptz"
-    newest = "WHERE old.upto <= excluded.upto"
+    columns = f"{types}, upto bigint, at timestamptz"
+    where = "WHERE old.upto <= excluded.upto"
     _upsert(
-        EngineTotal, columns, rows, "agent, boot, namespace_id", replaced_on_conflict((*TOTALS, "upto", "at")), newest
+        EngineTotal, columns, rows, "agent, boot, namespace_id", replaced_on_conflict((*TOTALS, "upto", "at")), where
     )
 
 
 def residences_put(residences: Mapping[str, Mapping[int, Held]]) -> None:
-    kinds = "agent text, namespace_id bigint, boot text, " + ", ".join(f"{name} bigint" for name in HELD)
+    types = "agent text, namespace_id bigint, boot text, " + ", ".join(f"{name} bigint" for name in HELD)
     rows = [
         (agent, namespace, residence.boot, *residence.numbers, json_column(residence.formats), _moment(residence.at))
         for agent, agent_residences in residences.items()
         for namespace, residence in agent_residences.items()
     ]
-    changed = replaced_on_conflict(("boot", *HELD, "formats", "at"))
-    _upsert(Residence, f"{kinds}, formats jsonb, at timestamptz", rows, "agent, namespace_id", changed)
+    updates = replaced_on_conflict(("boot", *HELD, "formats", "at"))
+    _upsert(Residence, f"{types}, formats jsonb, at timestamptz", rows, "agent, namespace_id", updates)
 
 
 def counters_put(counters: Mapping[CounterPlace, Lost]) -> None:
-    kinds = "agent text, boot text, victim text, by text, cause text, blocks bigint, bytes bigint, at timestamptz"
+    types = "agent text, boot text, victim text, by text, cause text, blocks bigint, bytes bigint, at timestamptz"
     rows = [
         (counter.agent, counter.boot, *counter.pair, lost.blocks, lost.bytes, _moment(lost.at))
         for counter, lost in counters.items()
     ]
     _upsert(
-        EvictionCounter, kinds, rows, "agent, boot, victim, by, cause", replaced_on_conflict(("blocks", "bytes", "at"))
+        EvictionCounter, types, rows, "agent, boot, victim, by, cause", replaced_on_conflict(("blocks", "bytes", "at"))
     )
 
 
 def evictions_add(buckets: Mapping[Bucket, Lost]) -> None:
     """Add to the buckets in the order of their keys, because other agents' transactions add to the same rows."""
-    kinds = "level integer, start timestamptz, victim_id bigint, by_id bigint, cause text, blocks bigint, bytes bigint"
+    types = "level integer, start timestamptz, victim_id bigint, by_id bigint, cause text, blocks bigint, bytes bigint"
     rows = [
         (bucket.level, _moment(bucket.start), *bucket[2:], lost.blocks, min(lost.bytes, MOST_SUM), _moment(lost.at))
         for bucket, lost in buckets.items()
     ]
-    changed = f"{sums_on_conflict(('blocks', 'bytes'))}, last_at = greatest(old.last_at, excluded.last_at)"
-    _upsert(Eviction, f"{kinds}, last_at timestamptz", rows, "level, start, victim_id, by_id, cause", changed)
+    updates = f"{sums_on_conflict(('blocks', 'bytes'))}, last_at = greatest(old.last_at, excluded.last_at)"
+    _upsert(Eviction, f"{types}, last_at timestamptz", rows, "level, start, victim_id, by_id, cause", updates)
 
 
 def pins_put(pins: Mapping[str, tuple[float, Mapping[UUID, PinTold]]]) -> None:
@@ -216,10 +216,10 @@ def pins_put(pins: Mapping[str, tuple[float, Mapping[UUID, PinTold]]]) -> None:
     ]
     kept_columns = [[agent for agent, *_ in rows], [pin for _, pin, *_ in rows]]
     _execute(PINS_FORGET, [sorted(pins), *kept_columns])
-    kinds = "agent text, pin_id uuid, namespace_id bigint, state text, is_warming boolean, wanted_tokens bigint"
-    kinds += ", resident_tokens bigint, resident_bytes bigint, problem text, at timestamptz"
-    changed = replaced_on_conflict(("namespace_id", *PinTold.__struct_fields__[2:], "at"))
-    _upsert(PinHeld, kinds, rows, "agent, pin_id", changed)
+    types = "agent text, pin_id uuid, namespace_id bigint, state text, is_warming boolean, wanted_tokens bigint"
+    types += ", resident_tokens bigint, resident_bytes bigint, problem text, at timestamptz"
+    updates = replaced_on_conflict(("namespace_id", *PinTold.__struct_fields__[2:], "at"))
+    _upsert(PinHeld, types, rows, "agent, pin_id", updates)
 
 
 PINS_FORGET: Final = (
@@ -230,20 +230,20 @@ PINS_FORGET: Final = (
 
 
 def pools_put(pools: Mapping[tuple[str, int], Pool]) -> None:
-    kinds = "agent text, minute timestamptz, boot text, capacity_bytes bigint, used_bytes bigint"
-    kinds += ", evictable_bytes bigint, preemptions bigint"
+    types = "agent text, minute timestamptz, boot text, capacity_bytes bigint, used_bytes bigint"
+    types += ", evictable_bytes bigint, preemptions bigint"
     rows = [(agent, _moment(minute), *pool) for (agent, minute), pool in pools.items()]
-    most = ", ".join(f"{name} = greatest(old.{name}, excluded.{name})" for name in ("used_bytes", "evictable_bytes"))
-    changed = f"{replaced_on_conflict(('boot', 'capacity_bytes', 'preemptions'))}, {most}"
-    _upsert(PoolMinute, kinds, rows, "agent, minute", changed)
+    maxima = ", ".join(f"{name} = greatest(old.{name}, excluded.{name})" for name in ("used_bytes", "evictable_bytes"))
+    updates = f"{replaced_on_conflict(('boot', 'capacity_bytes', 'preemptions'))}, {maxima}"
+    _upsert(PoolMinute, types, rows, "agent, minute", updates)
 
 
 def curves_put(curves: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
     rows = [
         (*agent_and_namespace, json_column(report), _moment(at)) for agent_and_namespace, (report, at) in curves.items()
     ]
-    kinds, newest = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
-    _upsert(ReuseCurve, kinds, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), newest)
+    types, where = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
+    _upsert(ReuseCurve, types, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), where)
 
 
 def divergences_put(divergences: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
@@ -251,8 +251,8 @@ def divergences_put(divergences: Mapping[tuple[str, int], tuple[Any, float]]) ->
         (*agent_and_namespace, json_column(report), _moment(at))
         for agent_and_namespace, (report, at) in divergences.items()
     ]
-    kinds, newest = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
-    _upsert(Divergence, kinds, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), newest)
+    types, where = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
+    _upsert(Divergence, types, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), where)
 
 
 def refused_keep(refused: Mapping[str, Sequence[RefusedOne]], now: datetime, *, most: int) -> None:
@@ -284,14 +284,14 @@ REFUSED_FORGET: Final = (
 
 
 def _upsert(
-    model: type[models.Model], kinds: str, rows: Sequence[Sequence[Any]], key: str, changed: str, where: str = ""
+    model: type[models.Model], types: str, rows: Sequence[Sequence[Any]], key: str, updates: str, where: str = ""
 ) -> None:
     if not rows:
         return
-    names, arrays = columns_sql(kinds)
+    names, arrays = columns_sql(types)
     _execute(
         f"INSERT INTO {model._meta.db_table} AS old ({names}) SELECT * FROM unnest({arrays}) "  # noqa: S608
-        f"ON CONFLICT ({key}) DO UPDATE SET {changed} {where}",
+        f"ON CONFLICT ({key}) DO UPDATE SET {updates} {where}",
         _columns(sorted(rows, key=lambda row: tuple(row[: key.count(",") + 1]))),
     )
 

@@ -35,6 +35,6 @@ def series_rows(series: Mapping[str, Any]) -> Iterable[Row]:
     return ([point["at"].isoformat(), *(point[column] for column in COUNTS)] for point in series["points"])
 
 
-def _row(window: Mapping[str, Any], of: str, name: str | None, counts: Mapping[str, Any]) -> Row:
+def _row(window: Mapping[str, Any], kind: str, name: str | None, counts: Mapping[str, Any]) -> Row:
     times = (window[end].isoformat() for end in ("from", "to"))
-    return [of, name, *times, *(counts[column] for column in COUNTS), counts.get("resident_bytes")]
+    return [kind, name, *times, *(counts[column] for column in COUNTS), counts.get("resident_bytes")]

@@ -78,16 +78,16 @@ def what_if(
     requested = {"ttl_seconds": ttl_seconds, "ttl_mode": ttl_mode, "limit_share": limit_share}
     changes: dict[str, Any] = {name: value for name, value in requested.items() if value is not None}
     tokens = sum(engine_curves.prompt_tokens for engine_curves in inputs.curves)
-    why = too_little(tokens, inputs.traffic)
+    reason = too_little(tokens, inputs.traffic)
     return {
-        "is_enough": why is None,
-        "why": why,
+        "is_enough": reason is None,
+        "why": reason,
         "as_of": inputs.told_at,
         "agents": len(inputs.curves),
         "prompt_tokens": tokens,
         "covered_seconds": inputs.traffic.covered_seconds,
         "measured_hit_ratio": inputs.traffic.measured,
-        **(NOTHING_FORETOLD if why else _foretold(inputs, replace(inputs.in_force, **changes))),
+        **(NOTHING_FORETOLD if reason else _foretold(inputs, replace(inputs.in_force, **changes))),
     }
 
 
@@ -133,8 +133,8 @@ def _of(inputs: Ground, policy: Asked) -> Foretold:
 
 def _shown(inputs: Ground, policy: Asked, forecast: Foretold, measured_error: float) -> dict[str, Any]:
     """Return a forecast for display. `measured_error`: its known error for the policy in force."""
-    a_day, day = inputs.traffic.a_day(forecast.hit_ratio), inputs.at.astimezone(UTC).date()
-    hits = {(day, model): round(tokens * a_day) for model, tokens in inputs.traffic.by_model.items()}
+    daily_factor, day = inputs.traffic.a_day(forecast.hit_ratio), inputs.at.astimezone(UTC).date()
+    hits = {(day, model): round(tokens * daily_factor) for model, tokens in inputs.traffic.by_model.items()}
     return {
         "ttl_seconds": policy.ttl_seconds,
         "ttl_mode": policy.ttl_mode,
