@@ -70,8 +70,8 @@ def _file_take(file: Path, now: datetime) -> bool:
     """Write the head into the file unless the file is damaged. Return whether the trail fits the file's anchors."""
     try:
         lines = anchors_read(file, last_bytes=TAIL_BYTES)
-        if cut := anchors_compare(lines.anchors).problems:
-            log.error("the audit trail does not fit its anchors", extra={"problems": cut[:5]})
+        if problems := anchors_compare(lines.anchors).problems:
+            log.error("the audit trail does not fit its anchors", extra={"problems": problems[:5]})
             return False
         if lines.damaged:
             extra = {"file": str(file), "problems": lines.damaged[:5]}

@@ -37,8 +37,8 @@ class Metric:
 
 
 METRICS: Final[Mapping[str, Metric]] = {
-    one.name: one
-    for one in (
+    metric.name: metric
+    for metric in (
         Metric(
             "pool_use",
             "agent",
@@ -256,7 +256,7 @@ BUILT_IN: Final[tuple[BuiltIn, ...]] = (
     _built_in("integrity_failed", "An engine's books are wrong", "integrity", 0.0, 0),
     _built_in("rows_refused", "Rows of usage were refused", "refused_rows", 0.0, 0),
 )
-BUILT_IN_BY_KEY: Final = {one.key: one for one in BUILT_IN}
+BUILT_IN_BY_KEY: Final = {rule.key: rule for rule in BUILT_IN}
 OWN_RULES: Final = "own"  # the Prometheus label that all rules made by users share
 
 

@@ -55,12 +55,12 @@ def deliveries_send(*, now: datetime) -> int:
 
 def _round(now: datetime) -> int:
     tried, until = 0, time.monotonic() + ROUND_SECONDS
-    while time.monotonic() < until and (claimed := deliveries_claim(now=now)):
+    while time.monotonic() < until and (claims := deliveries_claim(now=now)):
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            outcomes = list(pool.map(_tried, claimed))
-        for one, problem in zip(claimed, outcomes, strict=True):
-            delivery_settle(one.delivery, problem, now=timezone.now())
-        tried, now = tried + len(claimed), max(now, timezone.now())
+            outcomes = list(pool.map(_tried, claims))
+        for claim, problem in zip(claims, outcomes, strict=True):
+            delivery_settle(claim.delivery, problem, now=timezone.now())
+        tried, now = tried + len(claims), max(now, timezone.now())
     return tried
 
 
@@ -82,16 +82,19 @@ ORDER BY is_operators DESC, next_at LIMIT %s
 
 @transaction.atomic
 def deliveries_claim(*, now: datetime) -> list[Claimed]:
-    never = now + max(LONGEST_WAIT, LEASE)  # nothing is due this late, unless the clock was set back since
-    ids = [one.pk for one in Delivery.objects.raw(OLDEST_DUE, [now, never, OF_OPERATORS, OF_ONE_ORGANISATION, AT_ONCE])]
-    is_due = Q(next_at__lte=now) | Q(next_at__gt=never)
+    latest_due = now + max(LONGEST_WAIT, LEASE)  # nothing is due this late, unless the clock was set back since
+    ids = [
+        delivery.pk
+        for delivery in Delivery.objects.raw(OLDEST_DUE, [now, latest_due, OF_OPERATORS, OF_ONE_ORGANISATION, AT_ONCE])
+    ]
+    is_due = Q(next_at__lte=now) | Q(next_at__gt=latest_due)
     waiting = Delivery.objects.filter(is_due, pk__in=ids, state=Delivery.State.WAITING)
-    found = list(waiting.select_related("rule", "alert").select_for_update(of=("self",), skip_locked=True))
-    for one in found:
-        one.attempts += 1
-        one.next_at = now + LEASE
-    Delivery.objects.bulk_update(found, ["attempts", "next_at"])
-    return [_claimed(one) for one in found]
+    deliveries = list(waiting.select_related("rule", "alert").select_for_update(of=("self",), skip_locked=True))
+    for delivery in deliveries:
+        delivery.attempts += 1
+        delivery.next_at = now + LEASE
+    Delivery.objects.bulk_update(deliveries, ["attempts", "next_at"])
+    return [_claimed(delivery) for delivery in deliveries]
 
 
 def _claimed(delivery: Delivery) -> Claimed:
@@ -106,13 +109,20 @@ def _claimed(delivery: Delivery) -> Claimed:
     )
 
 
-def _tried(one: Claimed) -> str | None:
+def _tried(claim: Claimed) -> str | None:
     """Send the delivery. Return the problem, or None if the receiver accepted it."""
     try:
         timestamp = int(time.time())
-        send(one.url, one.body, secret=one.secret, delivery=one.delivery, timestamp=timestamp, policy=one.policy)
+        send(
+            claim.url,
+            claim.body,
+            secret=claim.secret,
+            delivery=claim.delivery,
+            timestamp=timestamp,
+            policy=claim.policy,
+        )
     except (NotTaken, NotAllowed) as error:
-        log.warning("a webhook was not taken", extra={"rule": one.rule, "reason": str(error)})
+        log.warning("a webhook was not taken", extra={"rule": claim.rule, "reason": str(error)})
         return str(error)
     return None
 
@@ -136,9 +146,9 @@ def delivery_settle(delivery_id: str, problem: str | None, *, now: datetime) -> 
 def _ended(delivery: Delivery, state: Delivery.State, problem: str, now: datetime) -> None:
     delivery.state, delivery.problem, delivery.ended_at = state, problem, now
     delivery.save(update_fields=["state", "problem", "ended_at"])
-    is_taken = state == Delivery.State.TAKEN
-    kind = AlertEvent.Kind.DELIVERED if is_taken else AlertEvent.Kind.NOT_DELIVERED
-    words = f"The webhook took that it {delivery.event}." if is_taken else f"The webhook {problem}, for a day."
+    is_delivered = state == Delivery.State.TAKEN
+    kind = AlertEvent.Kind.DELIVERED if is_delivered else AlertEvent.Kind.NOT_DELIVERED
+    words = f"The webhook took that it {delivery.event}." if is_delivered else f"The webhook {problem}, for a day."
     AlertEvent.objects.create(alert=delivery.alert, kind=kind, at=now, words=words)
 
 

@@ -56,14 +56,14 @@ def alerts_evaluate(*, now: datetime) -> Round | None:
     if not _alone():
         return None
     rules = rules_held(now=now)
-    there = living()
-    states = {(one.rule_id, one.subject): one for one in AlertState.objects.all()}
-    verdicts = list(_verdicts(rules, measured(there, now=now), states, now))
-    found = _written(verdicts, states, rules, now)
+    subjects = living()
+    states = {(row.rule_id, row.subject): row for row in AlertState.objects.all()}
+    verdicts = list(_verdicts(rules, measured(subjects, now=now), states, now))
+    evaluation_round = _written(verdicts, states, rules, now)
     Evaluation.objects.bulk_create(
         [Evaluation(pk=THE_NEWEST, at=now)], update_conflicts=True, unique_fields=["id"], update_fields=["at"]
     )
-    return found
+    return evaluation_round
 
 
 def _alone() -> bool:
@@ -82,25 +82,25 @@ def built_in_rules_ensure(*, now: datetime) -> None:
 def rules_held(*, now: datetime) -> list[AlertRule]:
     """Return all rules, locked until commit. Create the built-in rules that are missing."""
     rules = list(AlertRule.objects.filter(deleted_at=None).select_for_update(no_key=True).order_by("number"))
-    missing = {one.key for one in BUILT_IN} - {one.built_in for one in rules}
+    missing = {definition.key for definition in BUILT_IN} - {rule.built_in for rule in rules}
     if not missing:
         return rules
-    made = [_made(one, now) for one in BUILT_IN if one.key in missing]
-    return rules + AlertRule.objects.bulk_create(made)
+    new_rules = [_made(definition, now) for definition in BUILT_IN if definition.key in missing]
+    return rules + AlertRule.objects.bulk_create(new_rules)
 
 
-def _made(one: BuiltIn, now: datetime) -> AlertRule:
+def _made(definition: BuiltIn, now: datetime) -> AlertRule:
     return AlertRule(
-        built_in=one.key,
-        name=one.name,
+        built_in=definition.key,
+        name=definition.name,
         scope="fleet",
-        metric=one.metric,
-        comparison=one.comparison,
-        threshold=one.threshold,
-        clears_at=one.clears_at,
-        for_seconds=one.for_seconds,
-        clear_for_seconds=one.clear_for_seconds,
-        least_prompt_tokens=one.least_prompt_tokens,
+        metric=definition.metric,
+        comparison=definition.comparison,
+        threshold=definition.threshold,
+        clears_at=definition.clears_at,
+        for_seconds=definition.for_seconds,
+        clear_for_seconds=definition.clear_for_seconds,
+        least_prompt_tokens=definition.least_prompt_tokens,
         created_by=SYSTEM.name,
         author_is_operator=True,
         created_at=now,
@@ -113,11 +113,11 @@ def _made(one: BuiltIn, now: datetime) -> AlertRule:
 class Places:
     """The readings of one metric, indexed by the scopes that rules can have."""
 
-    def __init__(self, found: Measured) -> None:
+    def __init__(self, readings: Measured) -> None:
         self._by_place: dict[tuple[str, int | None], list[tuple[Subject, Reading]]] = defaultdict(list)
-        for subject, reading in found.values():
-            for place in _places_of(subject):
-                self._by_place[place].append((subject, reading))
+        for subject, reading in readings.values():
+            for scope_key in _places_of(subject):
+                self._by_place[scope_key].append((subject, reading))
 
     def of(self, rule: AlertRule) -> Sequence[tuple[Subject, Reading]]:
         return self._by_place.get(_place_of(rule), ())
@@ -137,15 +137,18 @@ def _place_of(rule: AlertRule) -> tuple[str, int | None]:
 
 
 def _verdicts(
-    rules: Sequence[AlertRule], found: Mapping[str, Measured], states: Mapping[Key, AlertState], now: datetime
+    rules: Sequence[AlertRule],
+    readings_by_metric: Mapping[str, Measured],
+    states: Mapping[Key, AlertState],
+    now: datetime,
 ) -> Iterator[Verdict]:
-    places = {metric: Places(readings) for metric, readings in found.items()}
-    for rule in (one for one in rules if one.enabled):
-        said = rule_said(rule)
-        for subject, reading in places[rule.metric].of(rule):
+    index_by_metric = {metric: Places(readings) for metric, readings in readings_by_metric.items()}
+    for rule in (rule for rule in rules if rule.enabled):
+        condition = rule_said(rule)
+        for subject, reading in index_by_metric[rule.metric].of(rule):
             row = states.get((rule.pk, subject.key))
             before = OK if row is None else _state(row)
-            after, event = evaluate(said, before, reading, now)
+            after, event = evaluate(condition, before, reading, now)
             if before.phase != "ok" or after.phase != "ok":
                 yield Verdict(rule, subject, before, after, event)
 
@@ -171,33 +174,33 @@ def _state(row: AlertState) -> State:
 def _written(
     verdicts: Sequence[Verdict], states: Mapping[Key, AlertState], rules: Sequence[AlertRule], now: datetime
 ) -> Round:
-    by_number = {one.pk: one for one in rules}
+    by_number = {rule.pk: rule for rule in rules}
     firing: dict[Key, Alert] = {
-        (one.rule_id or 0, one.subject): one
-        for one in Alert.objects.filter(state=Alert.State.FIRING).select_for_update()
+        (alert.rule_id or 0, alert.subject): alert
+        for alert in Alert.objects.filter(state=Alert.State.FIRING).select_for_update()
     }
     for alert in firing.values():
         alert.rule = None if alert.rule_id is None else by_number.get(alert.rule_id)
     _states_keep(verdicts, states, now)
-    fired = _fired([one for one in verdicts if one.event == FIRED], now)
+    fired = _fired([verdict for verdict in verdicts if verdict.event == FIRED], now)
     resolved = _followed(verdicts, firing, now)
-    going_on = [*fired, *(one for one in firing.values() if one.state == Alert.State.FIRING)]
-    _told(going_on, resolved, now)
+    still_firing = [*fired, *(alert for alert in firing.values() if alert.state == Alert.State.FIRING)]
+    _told(still_firing, resolved, now)
     return Round(fired, resolved)
 
 
 def _states_keep(verdicts: Sequence[Verdict], states: Mapping[Key, AlertState], now: datetime) -> None:
     """Store a row for each state that is not ok. Delete all others, also those of deleted subjects and disabled
     rules."""
-    kept = {one.key: _row(one, now) for one in verdicts if one.after.phase != "ok"}
+    stored_rows = {verdict.key: _row(verdict, now) for verdict in verdicts if verdict.after.phase != "ok"}
     AlertState.objects.bulk_create(
-        kept.values(),
+        stored_rows.values(),
         update_conflicts=True,
         unique_fields=["rule", "subject"],
         update_fields=["phase", "since", "seconds", "at", "has_data", "value"],
     )
-    over = [row.pk for key, row in states.items() if key not in kept]
-    AlertState.objects.filter(pk__in=over).delete()
+    obsolete_ids = [row.pk for key, row in states.items() if key not in stored_rows]
+    AlertState.objects.filter(pk__in=obsolete_ids).delete()
 
 
 def _row(verdict: Verdict, now: datetime) -> AlertState:
@@ -218,17 +221,17 @@ def _fired(verdicts: Sequence[Verdict], now: datetime) -> list[Alert]:
     if not verdicts:
         return []
     silences = _silences(verdicts, now)
-    made = Alert.objects.bulk_create([_alert(one, silences.get(one.key), now) for one in verdicts])
-    _events(made, Kind.FIRED, now)
-    return made
+    alerts = Alert.objects.bulk_create([_alert(verdict, silences.get(verdict.key), now) for verdict in verdicts])
+    _events(alerts, Kind.FIRED, now)
+    return alerts
 
 
 def _silences(verdicts: Sequence[Verdict], now: datetime) -> Mapping[Key, datetime]:
     """Return the silences in force. A silence applies to a subject: an alert that fires there again takes it over."""
-    rules = {one.rule.pk for one in verdicts}
+    rules = {verdict.rule.pk for verdict in verdicts}
     rows = Alert.objects.filter(rule__in=rules, silenced_until__gt=now).order_by("number")
-    found = rows.values_list("rule_id", "subject", "silenced_until")
-    return {(rule, subject): until for rule, subject, until in found if until is not None}
+    silences = rows.values_list("rule_id", "subject", "silenced_until")
+    return {(rule, subject): until for rule, subject, until in silences if until is not None}
 
 
 def _alert(verdict: Verdict, silenced_until: datetime | None, now: datetime) -> Alert:
@@ -269,7 +272,7 @@ def _words(verdict: Verdict) -> str:
 
 def _followed(verdicts: Sequence[Verdict], firing: Mapping[Key, Alert], now: datetime) -> list[Alert]:
     """Update the firing alerts, and return those that are over."""
-    by_key = {one.key: one for one in verdicts}
+    by_key = {verdict.key: verdict for verdict in verdicts}
     resolved, changed = list[Alert](), list[Alert]()
     for key, alert in firing.items():
         verdict = by_key.get(key)
@@ -279,17 +282,17 @@ def _followed(verdicts: Sequence[Verdict], firing: Mapping[Key, Alert], now: dat
         if (verdict is not None and _brought_up_to_date(alert, verdict)) or alert.state == Alert.State.RESOLVED:
             changed.append(alert)
     Alert.objects.bulk_update(changed, ["state", "resolved_at", "value", "has_data", "threshold"])
-    gone = {alert.pk: _why_over(alert) for key, alert in firing.items() if key not in by_key}
-    _events(resolved, Kind.RESOLVED, now, gone)
+    reasons = {alert.pk: _why_over(alert) for key, alert in firing.items() if key not in by_key}
+    _events(resolved, Kind.RESOLVED, now, reasons)
     return resolved
 
 
 def _brought_up_to_date(alert: Alert, verdict: Verdict) -> bool:
     """Update the alert's values and return whether any changed. Its words stay those of the moment it fired."""
-    after, was = verdict.after, (alert.value, alert.has_data, alert.threshold)
+    after, previous = verdict.after, (alert.value, alert.has_data, alert.threshold)
     alert.value = alert.value if after.value is None else after.value
     alert.has_data, alert.threshold = after.has_data, verdict.rule.threshold
-    return was != (alert.value, alert.has_data, alert.threshold)
+    return previous != (alert.value, alert.has_data, alert.threshold)
 
 
 def _why_over(alert: Alert) -> str:
@@ -300,19 +303,24 @@ def _why_over(alert: Alert) -> str:
 
 
 def _events(alerts: Sequence[Alert], kind: Kind, now: datetime, words: Mapping[int, str] | None = None) -> None:
-    said = words or {}
+    words_by_alert = words or {}
     AlertEvent.objects.bulk_create(
-        [AlertEvent(alert=one, kind=kind, at=now, value=one.value, words=said.get(one.pk, "")) for one in alerts]
+        [
+            AlertEvent(alert=alert, kind=kind, at=now, value=alert.value, words=words_by_alert.get(alert.pk, ""))
+            for alert in alerts
+        ]
     )
 
 
 def _told(firing: Sequence[Alert], resolved: Sequence[Alert], now: datetime) -> None:
     """Queue webhooks for firing alerts that were not notified yet, and for the end of those that were."""
-    news = [one for one in firing if one.rule is not None and is_to_be_told(one, one.rule, now)]
-    for one in news:
-        one.is_told = True
-    Alert.objects.bulk_update(news, ["is_told"])
-    deliveries_queue(news, FIRED, now=now)
+    alerts_to_notify = [alert for alert in firing if alert.rule is not None and is_to_be_told(alert, alert.rule, now)]
+    for alert in alerts_to_notify:
+        alert.is_told = True
+    Alert.objects.bulk_update(alerts_to_notify, ["is_told"])
+    deliveries_queue(alerts_to_notify, FIRED, now=now)
     deliveries_queue(
-        [one for one in resolved if one.is_told and one.rule is not None and one.rule.webhook_url], RESOLVED, now=now
+        [alert for alert in resolved if alert.is_told and alert.rule is not None and alert.rule.webhook_url],
+        RESOLVED,
+        now=now,
     )

@@ -13,7 +13,7 @@ def gauges_refresh() -> None:
         firing, waiting, newest = firing_by_rule(), deliveries_waiting(), evaluation_newest()
     except DatabaseError:
         return
-    for rule in (*(one.key for one in BUILT_IN), OWN_RULES):
+    for rule in (*(definition.key for definition in BUILT_IN), OWN_RULES):
         alerts_firing.labels(rule).set(firing.get(rule, 0))
     alert_deliveries_waiting.set(waiting)
     alerts_evaluated.set(0 if newest is None else newest.at.timestamp())

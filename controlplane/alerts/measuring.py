@@ -51,8 +51,8 @@ def _preemptions(living: Living, now: datetime) -> Measured:
     A later boot without such a row counts from 0. The agent's first known boot counts from its first reported value.
     """
     since = _since(now, RECENT_SECONDS)
-    asked = [since, since, since - timedelta(seconds=KEPT_SECONDS)]
-    return _agents(living, _by_key(PREEMPTED_RECENTLY, asked))
+    parameters = [since, since, since - timedelta(seconds=KEPT_SECONDS)]
+    return _agents(living, _by_key(PREEMPTED_RECENTLY, parameters))
 
 
 PREEMPTED_RECENTLY: Final = """
@@ -79,8 +79,8 @@ def _disk_wait(living: Living, now: datetime) -> Measured:
 
 def _clock_skew(living: Living, now: datetime) -> Measured:
     """Return the clock skew of each agent; unknown for agents that have never reported."""
-    heard = {name: one for name, one in living.agents.items() if one.last_seen_at is not None}
-    return _agents(living, {name: abs(one.clock_skew_seconds) for name, one in heard.items()})
+    reporting_agents = {name: agent for name, agent in living.agents.items() if agent.last_seen_at is not None}
+    return _agents(living, {name: abs(agent.clock_skew_seconds) for name, agent in reporting_agents.items()})
 
 
 def _integrity(living: Living, now: datetime) -> Measured:
@@ -97,20 +97,25 @@ def _integrity(living: Living, now: datetime) -> Measured:
 
 def _isolation(living: Living, now: datetime) -> Measured:
     """Return how many probe rounds of each agent leaked. Rounds without a verdict do not count."""
-    found = isolations_read(list(living.agents), now=now)
-    told = {agent: float(one.rounds["leaked"]) for agent, one in found.items() if one.is_told}
-    return _agents(living, told)
+    isolations = isolations_read(list(living.agents), now=now)
+    leaked_rounds = {
+        agent: float(isolation.rounds["leaked"]) for agent, isolation in isolations.items() if isolation.is_told
+    }
+    return _agents(living, leaked_rounds)
 
 
 def _isolation_timing(living: Living, now: datetime) -> Measured:
-    found = isolations_read(list(living.agents), now=now)
-    return _agents(living, {agent: one.timing.advantage for agent, one in found.items() if one.timing is not None})
+    isolations = isolations_read(list(living.agents), now=now)
+    return _agents(
+        living,
+        {agent: isolation.timing.advantage for agent, isolation in isolations.items() if isolation.timing is not None},
+    )
 
 
 def _refused_rows(living: Living, now: datetime) -> Measured:
     sql = "SELECT agent, count(*)::float8 FROM analytics_refusedrow WHERE agent = ANY(%s) AND at >= %s GROUP BY agent"
-    found = _by_key(sql, [list(living.agents), now - timedelta(seconds=TRAFFIC_SECONDS)])
-    return _agents(living, found, otherwise=0.0)
+    counts = _by_key(sql, [list(living.agents), now - timedelta(seconds=TRAFFIC_SECONDS)])
+    return _agents(living, counts, otherwise=0.0)
 
 
 # Metrics of namespaces
@@ -127,8 +132,8 @@ def _hit_ratio(living: Living, now: datetime) -> Measured:
     """
     recent = _since(now, RECENT_SECONDS)
     rows = _rows(sql, [recent, recent, _since(now, TRAFFIC_SECONDS), CUSTOMER_KIND])
-    found = {namespace: Reading(ratio, tokens) for namespace, ratio, tokens in rows}
-    return {one.key: (one, found.get(pk, UNKNOWN)) for pk, one in living.namespaces.items()}
+    readings = {namespace: Reading(ratio, tokens) for namespace, ratio, tokens in rows}
+    return {subject.key: (subject, readings.get(pk, UNKNOWN)) for pk, subject in living.namespaces.items()}
 
 
 def _evictions(living: Living, now: datetime) -> Measured:
@@ -139,18 +144,18 @@ def _evictions(living: Living, now: datetime) -> Measured:
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     hours = [hour - timedelta(hours=count) for count in range(1, MEAN_HOURS + 1)]
     ((rolled,),) = _rows("SELECT count(*) FROM analytics_rolled WHERE level = 3600 AND start = ANY(%s)", [hours])
-    before = _by_key(EVICTED_BEFORE, [hours, CACHE_KIND])
+    evicted_before = _by_key(EVICTED_BEFORE, [hours, CACHE_KIND])
     since = _since(now, RECENT_SECONDS)
-    recent, seconds = _by_key(EVICTED_RECENTLY, [since, CACHE_KIND]), (now - since).total_seconds()
+    evicted_recently, seconds = _by_key(EVICTED_RECENTLY, [since, CACHE_KIND]), (now - since).total_seconds()
 
     def reading(namespace: int) -> Reading:
         if not rolled:
             return UNKNOWN
-        mean = max((before.get(namespace) or 0.0) / (rolled * 3600), LEAST_MEAN)
-        a_second = (recent.get(namespace) or 0.0) / seconds
-        return Reading(a_second / mean if a_second >= LEAST_A_SECOND else 0.0)
+        mean = max((evicted_before.get(namespace) or 0.0) / (rolled * 3600), LEAST_MEAN)
+        rate = (evicted_recently.get(namespace) or 0.0) / seconds
+        return Reading(rate / mean if rate >= LEAST_A_SECOND else 0.0)
 
-    return {one.key: (one, reading(pk)) for pk, one in living.namespaces.items()}
+    return {subject.key: (subject, reading(pk)) for pk, subject in living.namespaces.items()}
 
 
 EVICTED_BEFORE: Final = """
@@ -174,13 +179,15 @@ def _reconciliation(living: Living, now: datetime) -> Measured:
 
     Leaves out differences explained by refused rows, which have an alert of their own.
     """
-    found: dict[str, tuple[Subject, Reading]] = {}
-    for one in differences_now():
-        subject = _differs_at(living, one)
-        tokens = float(one["tokens"] or abs(one["difference"]["requests"]))
-        if not one["is_explained"] and tokens > (found[subject.key][1].value or 0 if subject.key in found else 0):
-            found[subject.key] = (subject, Reading(tokens))
-    return found
+    readings: dict[str, tuple[Subject, Reading]] = {}
+    for difference in differences_now():
+        subject = _differs_at(living, difference)
+        tokens = float(difference["tokens"] or abs(difference["difference"]["requests"]))
+        if not difference["is_explained"] and tokens > (
+            readings[subject.key][1].value or 0 if subject.key in readings else 0
+        ):
+            readings[subject.key] = (subject, Reading(tokens))
+    return readings
 
 
 def _reconciliation_age(living: Living, now: datetime) -> Measured:
@@ -207,15 +214,17 @@ def _of_the_trail(measure: Callable[[Anchored], float]) -> Measured:
     return {subject.key: (subject, UNKNOWN if file is None else Reading(measure(anchors_seen(file))))}
 
 
-def _differs_at(living: Living, one: ToldDifference) -> Subject:
+def _differs_at(living: Living, difference: ToldDifference) -> Subject:
     """Return the subject of a difference: an agent's numbers of one namespace, or the fleet's.
 
     It has no organisation, so only operators see the alert, even if the namespace belongs to a customer.
     """
-    agent, namespace = one["agent"] or "", one["namespace"] or f"namespace {one['namespace_id']}"
-    whose = namespace if one["namespace_id"] else "the fleet"
+    agent, namespace = difference["agent"] or "", difference["namespace"] or f"namespace {difference['namespace_id']}"
+    scope_name = namespace if difference["namespace_id"] else "the fleet"
     group = living.agents[agent].subject.group_id if agent in living.agents else 0
-    return Subject(f"{agent or '-'} {one['namespace_id']}", f"{agent}: {whose}" if agent else whose, group, agent)
+    return Subject(
+        f"{agent or '-'} {difference['namespace_id']}", f"{agent}: {scope_name}" if agent else scope_name, group, agent
+    )
 
 
 MEASURES: Final[Mapping[str, Callable[[Living, datetime], Measured]]] = {
@@ -243,29 +252,32 @@ def _since(now: datetime, seconds: int) -> datetime:
     return now.replace(second=0, microsecond=0) - timedelta(seconds=seconds)
 
 
-def _agents(living: Living, found: Mapping[Any, float | None], *, otherwise: float | None = None) -> Measured:
-    return {one.subject.key: (one.subject, Reading(found.get(name, otherwise))) for name, one in living.agents.items()}
+def _agents(living: Living, values_by_agent: Mapping[Any, float | None], *, otherwise: float | None = None) -> Measured:
+    return {
+        agent.subject.key: (agent.subject, Reading(values_by_agent.get(name, otherwise)))
+        for name, agent in living.agents.items()
+    }
 
 
 def _from_conditions(living: Living, now: datetime, kinds: Iterable[str]) -> Measured:
-    found = {name: _lasting(one, now, kinds) for name, one in living.agents.items()}
-    return _agents(living, found)
+    seconds_by_agent = {name: _lasting(agent, now, kinds) for name, agent in living.agents.items()}
+    return _agents(living, seconds_by_agent)
 
 
 def _lasting(agent: AgentSeen, now: datetime, kinds: Iterable[str]) -> float | None:
     """Return how many seconds the oldest of these conditions has lasted; None if the agent has never reported."""
     if agent.last_seen_at is None:
         return None
-    since = [datetime.fromisoformat(agent.conditions[kind]["since"]) for kind in kinds if kind in agent.conditions]
-    return max(((now - one).total_seconds() for one in since), default=0.0)
+    starts = [datetime.fromisoformat(agent.conditions[kind]["since"]) for kind in kinds if kind in agent.conditions]
+    return max(((now - start).total_seconds() for start in starts), default=0.0)
 
 
-def _by_key(sql: str, asked: Sequence[Any]) -> dict[Any, float | None]:
-    return {row[0]: row[1] for row in _rows(sql, asked)}
+def _by_key(sql: str, parameters: Sequence[Any]) -> dict[Any, float | None]:
+    return {row[0]: row[1] for row in _rows(sql, parameters)}
 
 
-def _rows(sql: str, asked: Sequence[Any]) -> list[tuple[Any, ...]]:
+def _rows(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, asked)
+        cursor.execute(sql, parameters)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows

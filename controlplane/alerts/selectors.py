@@ -12,8 +12,8 @@ from controlplane.alerts.models import Alert, AlertEvent, AlertRule, Delivery, E
 from tenants.actor import Actor
 from tenants.errors import NotFound
 
-FOR_CUSTOMERS = [one.name for one in METRICS.values() if one.is_for_customers]
-PAGING = [one.key for one in BUILT_IN if one.severity == "page"]
+FOR_CUSTOMERS = [metric.name for metric in METRICS.values() if metric.is_for_customers]
+PAGING = [definition.key for definition in BUILT_IN if definition.severity == "page"]
 WITH_ITS_PLACE = ("group", "organisation", "namespace")
 
 
@@ -26,9 +26,13 @@ def alerts_visible(actor: Actor) -> "QuerySet[Alert]":
     alerts = Alert.objects.select_related("rule")
     if actor.organisation_id is None:
         return alerts
-    is_theirs = Q(by_operator=False) | ~Q(built_in="")
-    theirs = alerts.filter(is_theirs, organisation=actor.organisation_id, metric__in=FOR_CUSTOMERS)
-    return theirs if actor.namespace_ids is None else theirs.filter(namespace__in=actor.namespace_ids)
+    is_visible = Q(by_operator=False) | ~Q(built_in="")
+    organisation_alerts = alerts.filter(is_visible, organisation=actor.organisation_id, metric__in=FOR_CUSTOMERS)
+    return (
+        organisation_alerts
+        if actor.namespace_ids is None
+        else organisation_alerts.filter(namespace__in=actor.namespace_ids)
+    )
 
 
 def alerts_worst_first(alerts: "QuerySet[Alert]", *, now: datetime) -> "QuerySet[Alert]":
@@ -46,29 +50,29 @@ def alerts_worst_first(alerts: "QuerySet[Alert]", *, now: datetime) -> "QuerySet
 def alerts_counts(alerts: "QuerySet[Alert]", *, now: datetime) -> Mapping[str, int]:
     """Count alerts: `firing`, `unattended` (neither acknowledged nor silenced), `urgent` (unattended and paging),
     `over`."""
-    fires, is_heard = Q(state=Alert.State.FIRING), Q(silenced_until=None) | Q(silenced_until__lte=now)
-    is_open = fires & is_heard & Q(acknowledged_at=None)
+    is_firing, is_unsilenced = Q(state=Alert.State.FIRING), Q(silenced_until=None) | Q(silenced_until__lte=now)
+    is_open = is_firing & is_unsilenced & Q(acknowledged_at=None)
     return alerts.aggregate(
-        firing=Count("pk", filter=fires),
+        firing=Count("pk", filter=is_firing),
         unattended=Count("pk", filter=is_open),
         urgent=Count("pk", filter=is_open & Q(built_in__in=PAGING)),
-        over=Count("pk", filter=~fires),
+        over=Count("pk", filter=~is_firing),
     )
 
 
 def alert_for(actor: Actor, alert_id: UUID) -> Alert:
-    found = alerts_visible(actor).filter(public_id=alert_id).first()
-    if found is None:
+    alert = alerts_visible(actor).filter(public_id=alert_id).first()
+    if alert is None:
         raise NotFound("alert")
-    return found
+    return alert
 
 
 def alerts_events(alerts: Iterable[Alert]) -> Mapping[int, list[AlertEvent]]:
     """Return the history of each alert, oldest event first, in one query."""
-    found: dict[int, list[AlertEvent]] = {one.pk: [] for one in alerts}
-    for event in AlertEvent.objects.filter(alert__in=list(found)).order_by("pk"):
-        found[event.alert_id].append(event)
-    return found
+    events_by_alert: dict[int, list[AlertEvent]] = {alert.pk: [] for alert in alerts}
+    for event in AlertEvent.objects.filter(alert__in=list(events_by_alert)).order_by("pk"):
+        events_by_alert[event.alert_id].append(event)
+    return events_by_alert
 
 
 def rules_visible(actor: Actor) -> "QuerySet[AlertRule]":
@@ -77,21 +81,25 @@ def rules_visible(actor: Actor) -> "QuerySet[AlertRule]":
     rules = AlertRule.objects.filter(deleted_at=None).select_related(*WITH_ITS_PLACE)
     if actor.organisation_id is None:
         return rules
-    theirs = rules.filter(organisation=actor.organisation_id, author_is_operator=False)
-    return theirs if actor.namespace_ids is None else theirs.filter(namespace__in=actor.namespace_ids)
+    organisation_rules = rules.filter(organisation=actor.organisation_id, author_is_operator=False)
+    return (
+        organisation_rules
+        if actor.namespace_ids is None
+        else organisation_rules.filter(namespace__in=actor.namespace_ids)
+    )
 
 
 def rule_for(actor: Actor, rule_id: UUID) -> AlertRule:
-    found = rules_visible(actor).filter(public_id=rule_id).first()
-    if found is None:
+    rule = rules_visible(actor).filter(public_id=rule_id).first()
+    if rule is None:
         raise NotFound("alert rule")
-    return found
+    return rule
 
 
 def firing_by_rule() -> Mapping[str, int]:
     """Count the firing alerts by built-in rule. Rules made by users share one count."""
-    named = Coalesce(NullIf(F("built_in"), Value("")), Value(OWN_RULES))
-    rows = Alert.objects.filter(state=Alert.State.FIRING).values_list(named).annotate(count=Count("*")).order_by()
+    rule_name = Coalesce(NullIf(F("built_in"), Value("")), Value(OWN_RULES))
+    rows = Alert.objects.filter(state=Alert.State.FIRING).values_list(rule_name).annotate(count=Count("*")).order_by()
     return dict(rows)
 
 

@@ -95,46 +95,50 @@ def rule_create(*, actor: Actor, draft: Draft, place: Place = FLEET, group: Agen
 def rule_update(*, actor: Actor, rule: AlertRule, changes: Mapping[str, Any], rotates_secret: bool = False) -> Made:
     """Change the given fields. Firing alerts continue with the new values, or end if the rule is disabled."""
     with audited() as journal:
-        held = _held(rule)
-        before = rule_told(held)
-        _values_set(held, changes, actor)
-        is_new = bool(held.webhook_url) and (held.sealed_secret is None or rotates_secret)
-        secret = _secret_made(held) if is_new else None
-        if rotates_secret and not held.webhook_url:
+        locked_rule = _held(rule)
+        before = rule_told(locked_rule)
+        _values_set(locked_rule, changes, actor)
+        is_new = bool(locked_rule.webhook_url) and (locked_rule.sealed_secret is None or rotates_secret)
+        secret = _secret_made(locked_rule) if is_new else None
+        if rotates_secret and not locked_rule.webhook_url:
             raise InvalidFields([FieldProblem("rotate_secret", "there is no webhook to have a secret")])
-        held.save()
-        _followed(held)
-        after = {**rule_told(held), "secret": "new" if secret else "as it was"}
-        _record(journal, actor, "alert-rule.update", held, before=before, after=after)
-    return Made(held, secret)
+        locked_rule.save()
+        _followed(locked_rule)
+        after = {**rule_told(locked_rule), "secret": "new" if secret else "as it was"}
+        _record(journal, actor, "alert-rule.update", locked_rule, before=before, after=after)
+    return Made(locked_rule, secret)
 
 
 def rule_delete(*, actor: Actor, rule: AlertRule) -> None:
     """Delete the rule. Its alerts stay in the history; those that fire end, and its webhook is notified of that."""
     with audited() as journal:
-        held = _held(rule)
-        if held.built_in:
+        locked_rule = _held(rule)
+        if locked_rule.built_in:
             problem = 'is built in and cannot be deleted; disable it: {"enabled": false}'
             raise Conflict([FieldProblem("rule", problem)])
-        _record(journal, actor, "alert-rule.delete", held, before=rule_told(held))
-        _alerts_end(held)
-        if held.deliveries.filter(state=Delivery.State.WAITING).exists():
-            held.enabled, held.deleted_at = False, timezone.now()
-            held.save(update_fields=["enabled", "deleted_at"])
+        _record(journal, actor, "alert-rule.delete", locked_rule, before=rule_told(locked_rule))
+        _alerts_end(locked_rule)
+        if locked_rule.deliveries.filter(state=Delivery.State.WAITING).exists():
+            locked_rule.enabled, locked_rule.deleted_at = False, timezone.now()
+            locked_rule.save(update_fields=["enabled", "deleted_at"])
         else:
-            held.delete()
+            locked_rule.delete()
 
 
 def alert_acknowledge(*, actor: Actor, alert: Alert, note: str = "") -> Alert:
     """Acknowledge the alert. If several users do, the newest acknowledgement counts and the history keeps all."""
-    said, now = note_check(note), timezone.now()
+    checked_note, now = note_check(note), timezone.now()
     with audited() as journal:
-        held = _alert_held(alert)
-        held.acknowledged_at, held.acknowledged_by, held.note = now, actor.name[:254], said
-        held.acknowledged_by_operator = actor.is_operator
-        held.save(update_fields=["acknowledged_at", "acknowledged_by", "acknowledged_by_operator", "note"])
-        _noted(journal, actor, held, Kind.ACKNOWLEDGED, said, now)
-    return held
+        locked_alert = _alert_held(alert)
+        locked_alert.acknowledged_at, locked_alert.acknowledged_by, locked_alert.note = (
+            now,
+            actor.name[:254],
+            checked_note,
+        )
+        locked_alert.acknowledged_by_operator = actor.is_operator
+        locked_alert.save(update_fields=["acknowledged_at", "acknowledged_by", "acknowledged_by_operator", "note"])
+        _noted(journal, actor, locked_alert, Kind.ACKNOWLEDGED, checked_note, now)
+    return locked_alert
 
 
 def alert_silence(*, actor: Actor, alert: Alert, until: datetime | None) -> Alert:
@@ -145,14 +149,14 @@ def alert_silence(*, actor: Actor, alert: Alert, until: datetime | None) -> Aler
     if until is not None and not now < until <= now + LONGEST_SILENCE:
         raise InvalidFields([FieldProblem("until", f"must be within the next {LONGEST_SILENCE.days} days")])
     with audited() as journal:
-        held = _alert_held(alert)
-        held.silenced_until = until
-        held.save(update_fields=["silenced_until"])
+        locked_alert = _alert_held(alert)
+        locked_alert.silenced_until = until
+        locked_alert.save(update_fields=["silenced_until"])
         if until is None:  # the silence may come from an earlier alert of this subject
-            Alert.objects.filter(rule=held.rule_id, subject=held.subject).update(silenced_until=None)
+            Alert.objects.filter(rule=locked_alert.rule_id, subject=locked_alert.subject).update(silenced_until=None)
         kind, words = (Kind.UNSILENCED, "") if until is None else (Kind.SILENCED, f"Until {until:%F %R} UTC.")
-        _noted(journal, actor, held, kind, words, now)
-    return held
+        _noted(journal, actor, locked_alert, kind, words, now)
+    return locked_alert
 
 
 def webhook_secret(rule: AlertRule) -> str:
@@ -172,49 +176,51 @@ def webhook_secrets() -> "tuple[QuerySet[AlertRule], str, Callable[[AlertRule], 
 
 def housekeeping(*, now: datetime) -> int:
     """Delete expired rows and return how many. The next round deletes the rest."""
-    still_told = Delivery.objects.filter(rule=OuterRef("pk"), state=Delivery.State.WAITING)
-    over: list[QuerySet[Any]] = [
+    waiting_deliveries = Delivery.objects.filter(rule=OuterRef("pk"), state=Delivery.State.WAITING)
+    expired: list[QuerySet[Any]] = [
         Delivery.objects.filter(ended_at__lt=now - DELIVERIES_KEPT),
-        AlertRule.objects.filter(~Exists(still_told), deleted_at__lt=now),
+        AlertRule.objects.filter(~Exists(waiting_deliveries), deleted_at__lt=now),
         Alert.objects.filter(resolved_at__lt=now - ALERTS_KEPT),
     ]
-    return sum(rows_remove(rows) for rows in over) + _too_many_remove()
+    return sum(rows_remove(rows) for rows in expired) + _too_many_remove()
 
 
 def _too_many_remove() -> int:
     """Keep the newest ALERTS_OF_ONE alerts of each organisation's own rules, or steering a ratio could fill the
     table."""
-    own = Alert.objects.filter(by_operator=False, organisation__isnull=False)
-    of_many = own.values("organisation").annotate(count=Count("*")).filter(count__gt=ALERTS_OF_ONE)
-    return sum(_oldest_remove(own.filter(organisation=one["organisation"])) for one in of_many.order_by())
+    own_alerts = Alert.objects.filter(by_operator=False, organisation__isnull=False)
+    crowded_organisations = own_alerts.values("organisation").annotate(count=Count("*")).filter(count__gt=ALERTS_OF_ONE)
+    return sum(
+        _oldest_remove(own_alerts.filter(organisation=row["organisation"])) for row in crowded_organisations.order_by()
+    )
 
 
 def _oldest_remove(alerts: QuerySet[Alert]) -> int:
     newest = alerts.order_by("-number").values_list("number", flat=True)
-    last = newest[ALERTS_OF_ONE - 1 : ALERTS_OF_ONE].first()
-    return 0 if last is None else rows_remove(alerts.filter(number__lt=last, state=Alert.State.RESOLVED))
+    oldest_kept = newest[ALERTS_OF_ONE - 1 : ALERTS_OF_ONE].first()
+    return 0 if oldest_kept is None else rows_remove(alerts.filter(number__lt=oldest_kept, state=Alert.State.RESOLVED))
 
 
 # Checks
 
 
-def _scope(place: Place, group: AgentGroup | None) -> str:
-    if group is not None and place.organisation is not None:
+def _scope(level: Place, group: AgentGroup | None) -> str:
+    if group is not None and level.organisation is not None:
         raise InvalidFields([FieldProblem("group", "goes with no organisation: leave one of the two out")])
     if group is not None:
         return "group"
-    if place.organisation is None:
+    if level.organisation is None:
         return "fleet"
-    return "organisation" if place.namespace is None else "namespace"
+    return "organisation" if level.namespace is None else "namespace"
 
 
 def _kind_check(rule: AlertRule, actor: Actor) -> None:
     """Check the rule's metric, scope and comparison, which never change later."""
     problems = list[FieldProblem]()
     metric = METRICS.get(rule.metric)
-    known = [one.name for one in METRICS.values() if actor.is_operator or one.is_for_customers]
-    if rule.metric not in known or metric is None:
-        problems.append(FieldProblem("metric", f"{rule.metric[:80]!r} is none of {', '.join(known)}"))
+    permitted_metrics = [metric.name for metric in METRICS.values() if actor.is_operator or metric.is_for_customers]
+    if rule.metric not in permitted_metrics or metric is None:
+        problems.append(FieldProblem("metric", f"{rule.metric[:80]!r} is none of {', '.join(permitted_metrics)}"))
     elif rule.scope in ("organisation", "namespace") and metric.subject != "namespace":
         problems.append(FieldProblem("place", f"{metric.name} is measured of each {metric.subject}: fleet or a group"))
     if rule.comparison not in COMPARISONS:
@@ -230,16 +236,16 @@ def _values(draft: Draft) -> dict[str, Any]:
 
 def _values_set(rule: AlertRule, values: Mapping[str, Any], actor: Actor) -> None:
     """Set and check all values together, so that one error names every problem."""
-    was_url = rule.webhook_url
+    previous_url = rule.webhook_url
     for name, value in values.items():
         setattr(rule, name, value)
-    follows = "threshold" in values or "clears_at" in values
-    if follows and values.get("clears_at") is None:
+    changes_limits = "threshold" in values or "clears_at" in values
+    if changes_limits and values.get("clears_at") is None:
         rule.clears_at = clears_at_default(cast(Comparison, rule.comparison), rule.threshold)
-    if "webhook_url" in values and rule.webhook_url != was_url:
+    if "webhook_url" in values and rule.webhook_url != previous_url:
         rule.webhook_by_operator = actor.is_operator
     rule.name, *_ = all_checked(
-        lambda: name_check(rule.name), lambda: _numbers_check(rule), lambda: _webhook_check(rule, was_url)
+        lambda: name_check(rule.name), lambda: _numbers_check(rule), lambda: _webhook_check(rule, previous_url)
     )
 
 
@@ -252,9 +258,11 @@ def _numbers_check(rule: AlertRule) -> None:
     ]
     is_above = rule.comparison == "above"
     if not problems and (rule.clears_at > rule.threshold if is_above else rule.clears_at < rule.threshold):
-        most = "more" if is_above else "less"
-        said = f"{rule.clears_at:g} is {most} than the threshold {rule.threshold:g}: it would end before it begins"
-        problems.append(FieldProblem("clears_at", said))
+        comparative = "more" if is_above else "less"
+        problem = (
+            f"{rule.clears_at:g} is {comparative} than the threshold {rule.threshold:g}: it would end before it begins"
+        )
+        problems.append(FieldProblem("clears_at", problem))
     if not problems and rule.least_prompt_tokens and not METRICS[rule.metric].uses_tokens:
         problems.append(FieldProblem("least_prompt_tokens", f"means nothing for {rule.metric}"))
     if problems:
@@ -270,8 +278,8 @@ def _bounds_problems(rule: AlertRule, names: Iterable[str], least: float, most: 
     ]
 
 
-def _webhook_check(rule: AlertRule, was_url: str) -> None:
-    if rule.webhook_url and rule.webhook_url != was_url:
+def _webhook_check(rule: AlertRule, previous_url: str) -> None:
+    if rule.webhook_url and rule.webhook_url != previous_url:
         target_checked(rule.webhook_url, Policy(rule.webhook_by_operator, settings.ENVIRONMENT.webhook_hosts))
 
 
@@ -291,18 +299,18 @@ def _secret_made(rule: AlertRule) -> str:
 
 def _held(rule: AlertRule) -> AlertRule:
     rows = AlertRule.objects.select_related(*WITH_ITS_PLACE).select_for_update(of=("self",), no_key=True)
-    found = rows.filter(pk=rule.pk, deleted_at=None).first()
-    if found is None:
+    locked_rule = rows.filter(pk=rule.pk, deleted_at=None).first()
+    if locked_rule is None:
         raise NotFound("alert rule")
-    return found
+    return locked_rule
 
 
 def _alert_held(alert: Alert) -> Alert:
     rows = Alert.objects.select_related("rule").select_for_update(of=("self",), no_key=True)
-    found = rows.filter(pk=alert.pk).first()
-    if found is None:
+    locked_alert = rows.filter(pk=alert.pk).first()
+    if locked_alert is None:
         raise NotFound("alert")
-    return found
+    return locked_alert
 
 
 def _followed(rule: AlertRule) -> None:
@@ -320,13 +328,13 @@ def _alerts_end(rule: AlertRule) -> None:
     now = timezone.now()
     AlertState.objects.filter(rule=rule).delete()
     firing = list(rule.alerts.select_for_update(no_key=True).filter(state=Alert.State.FIRING))
-    for one in firing:
-        one.state, one.resolved_at, one.rule = Alert.State.RESOLVED, now, rule
+    for alert in firing:
+        alert.state, alert.resolved_at, alert.rule = Alert.State.RESOLVED, now, rule
     Alert.objects.bulk_update(firing, ["state", "resolved_at"])
     AlertEvent.objects.bulk_create(
-        [AlertEvent(alert=one, kind=Kind.RESOLVED, at=now, words="Its rule is off.") for one in firing]
+        [AlertEvent(alert=alert, kind=Kind.RESOLVED, at=now, words="Its rule is off.") for alert in firing]
     )
-    deliveries_queue([one for one in firing if one.is_told and rule.webhook_url], RESOLVED, now=now)
+    deliveries_queue([alert for alert in firing if alert.is_told and rule.webhook_url], RESOLVED, now=now)
 
 
 def _noted(journal: Journal, actor: Actor, alert: Alert, kind: Kind, words: str, now: datetime) -> None:
@@ -345,8 +353,8 @@ VERBS: Final[Mapping[Kind, str]] = {
 }
 
 
-def _record(journal: Journal, actor: Actor, verb: str, rule: AlertRule, **what: Any) -> None:
+def _record(journal: Journal, actor: Actor, verb: str, rule: AlertRule, **changes: Any) -> None:
     target = f"alert rule {rule.name} of {rule_place(rule)}"
     # An operators' rule about an organisation appears only in the operators' audit trail.
-    whose = None if rule.author_is_operator else rule.organisation
-    journal.record(actor, verb, target, organisation=whose, **what)
+    organisation = None if rule.author_is_operator else rule.organisation
+    journal.record(actor, verb, target, organisation=organisation, **changes)

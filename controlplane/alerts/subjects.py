@@ -41,10 +41,12 @@ class Living:
 def living() -> Living:
     columns = ("pk", "group_id", "last_seen_at", "conditions", "clock_skew_seconds")
     agents = Agent.objects.filter(revoked_at=None).values_list(*columns)
-    there = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
-    namespaces = there.values_list("pk", "slug", "group_id", "organisation_id", "organisation__slug")
+    existing_namespaces = Namespace.objects.filter(deleted_at=None).exclude(
+        organisation__state=Organisation.State.DELETED
+    )
+    namespaces = existing_namespaces.values_list("pk", "slug", "group_id", "organisation_id", "organisation__slug")
     return Living(
-        {pk: AgentSeen(Subject(f"agent {pk}", pk, group, agent=pk), *seen) for pk, group, *seen in agents},
+        {pk: AgentSeen(Subject(f"agent {pk}", pk, group, agent=pk), *status) for pk, group, *status in agents},
         {
             pk: Subject(f"namespace {pk}", f"{org}/{slug}", group, "", pk, organisation)
             for pk, slug, group, organisation, org in namespaces

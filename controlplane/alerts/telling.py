@@ -24,18 +24,18 @@ def is_to_be_told(alert: Alert, rule: AlertRule, now: datetime) -> bool:
 
 def deliveries_queue(alerts: Iterable[Alert], event: str, *, now: datetime) -> None:
     """Queue a delivery for each alert. The rules of these alerts must have a webhook."""
-    Delivery.objects.bulk_create([_delivery(one, event, now) for one in alerts])
+    Delivery.objects.bulk_create([_delivery(alert, event, now) for alert in alerts])
 
 
 def _delivery(alert: Alert, event: str, now: datetime) -> Delivery:
     key = uuid.uuid4()
-    told = {"version": 1, "delivery": key, "event": event, "at": now, "alert": alert_view(alert)}
+    body = {"version": 1, "delivery": key, "event": event, "at": now, "alert": alert_view(alert)}
     return Delivery(
         pk=key,
         rule=alert.rule,
         alert=alert,
         event=event,
-        body=json.dumps(told, cls=DjangoJSONEncoder, ensure_ascii=False, separators=(",", ":")),
+        body=json.dumps(body, cls=DjangoJSONEncoder, ensure_ascii=False, separators=(",", ":")),
         next_at=now,
         created_at=now,
     )

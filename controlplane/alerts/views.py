@@ -39,12 +39,12 @@ def alert_shown(alert: Alert, events: "list[AlertEvent]", actor: Actor) -> dict[
     view = alert_view(alert)
     if alert.by_operator and not actor.is_operator:
         view["rule_id"] = None
-        events = [one for one in events if one.kind not in OF_WEBHOOKS]
+        events = [event for event in events if event.kind not in OF_WEBHOOKS]
     acknowledged = None
     if alert.acknowledged_at is not None:
-        by = _said_by(actor, alert.acknowledged_by, alert.note, is_operator=alert.acknowledged_by_operator)
-        acknowledged = {"by": by[0], "at": alert.acknowledged_at, "note": by[1]}
-    return view | {"acknowledged": acknowledged, "history": [event_view(one, actor) for one in events]}
+        author_and_note = _said_by(actor, alert.acknowledged_by, alert.note, is_operator=alert.acknowledged_by_operator)
+        acknowledged = {"by": author_and_note[0], "at": alert.acknowledged_at, "note": author_and_note[1]}
+    return view | {"acknowledged": acknowledged, "history": [event_view(event, actor) for event in events]}
 
 
 OF_WEBHOOKS = (AlertEvent.Kind.DELIVERED, AlertEvent.Kind.NOT_DELIVERED)

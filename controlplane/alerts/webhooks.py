@@ -35,8 +35,8 @@ TIMESTAMP_HEADER: Final = "Luminet-Timestamp"
 DELIVERY_HEADER: Final = "Luminet-Delivery"
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _NOT_PUBLIC: Final = tuple(  # some versions of `is_global` accept these
-    ipaddress.ip_network(one)
-    for one in (
+    ipaddress.ip_network(network)
+    for network in (
         "192.0.0.0/24",  # protocol assignments, including 192.0.0.8
         "192.88.99.0/24",  # 6to4 relays
         "168.63.129.16/32",  # Azure's agent on every host
@@ -56,8 +56,8 @@ class Target:
 
     @property
     def host_header(self) -> str:
-        spelled = f"[{self.host}]" if ":" in self.host else self.host
-        return spelled if self.port == (443 if self.is_tls else 80) else f"{spelled}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,18 @@ def target_checked(url: str, policy: Policy) -> Target:
         raise _refused(f"must begin with https://{UNLESS_NAMED if policy.by_operator else ''}")
     address = _literal(target.host)
     if target.host == "localhost" or (address is not None and not _may_lead_to(address, policy)):
-        named = UNLESS_NAMED if policy.by_operator else ""
-        raise _refused(f"leads to an address that webhooks may not reach{named}")
+        exemption = UNLESS_NAMED if policy.by_operator else ""
+        raise _refused(f"leads to an address that webhooks may not reach{exemption}")
     return target
 
 
 def target_read(url: str) -> Target:
-    if len(url) > URL_LENGTH or not url.isascii() or not url.isprintable() or any(one in url for one in ' "\\<>'):
+    if (
+        len(url) > URL_LENGTH
+        or not url.isascii()
+        or not url.isprintable()
+        or any(character in url for character in ' "\\<>')
+    ):
         raise _refused(f"must be a URL of at most {URL_LENGTH} ASCII characters")
     try:
         parts = urlsplit(url)
@@ -146,18 +151,18 @@ def _inner(address: Address) -> Address:
 def addresses_allowed(target: Target, policy: Policy) -> list[str]:
     """Resolve the target's host now. Raise NotAllowed if any of its addresses is forbidden."""
     try:
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        address_infos = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise NotTaken(NO_WAY) from None
-    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+    addresses = list(dict.fromkeys(str(address_info[4][0]) for address_info in address_infos))
     if not policy.names(target):
         _check_all(addresses, policy)
     return addresses
 
 
 def _check_all(addresses: Collection[str], policy: Policy) -> None:
-    for one in addresses:
-        if not _may_lead_to(ipaddress.ip_address(one.partition("%")[0]), policy):
+    for address in addresses:
+        if not _may_lead_to(ipaddress.ip_address(address.partition("%")[0]), policy):
             raise NotAllowed(NO_WAY)
 
 

@@ -9,12 +9,12 @@ def alert_words(
     *, metric: str, place: str, value: float, comparison: Comparison, threshold: float, seconds: int
 ) -> str:
     """Return one sentence for everyone who may see the alert. It names only the alert's own subject."""
-    known = METRICS[metric]
-    said = known.says.format(value=value_words(known.unit, value))
-    return f"{place}: {said}; {condition_words(metric, comparison, threshold, seconds)}."[:WORDS_LENGTH]
+    definition = METRICS[metric]
+    sentence = definition.says.format(value=value_words(definition.unit, value))
+    return f"{place}: {sentence}; {condition_words(metric, comparison, threshold, seconds)}."[:WORDS_LENGTH]
 
 
 def condition_words(metric: str, comparison: Comparison, threshold: float, seconds: int) -> str:
     """Return the condition of a rule as a phrase."""
-    lasting = f" for {value_words('seconds', seconds)}" if seconds else ""
-    return f"the rule is {comparison} {value_words(METRICS[metric].unit, threshold)}{lasting}"
+    duration = f" for {value_words('seconds', seconds)}" if seconds else ""
+    return f"the rule is {comparison} {value_words(METRICS[metric].unit, threshold)}{duration}"

@@ -35,9 +35,9 @@ def times_of_groups(table: str, group: str) -> str:
 
 def added_on_conflict(names: Sequence[str]) -> str:
     """Return assignments that add the new row to the row `old`, in these columns and in its times."""
-    together = "old.times || excluded.times"
-    compacted = times_summed(f"unnest({together})")
-    times = f"CASE WHEN cardinality({together}) <= {MOST_CODES} THEN {together} ELSE {compacted} END"
+    all_times = "old.times || excluded.times"
+    compacted = times_summed(f"unnest({all_times})")
+    times = f"CASE WHEN cardinality({all_times}) <= {MOST_CODES} THEN {all_times} ELSE {compacted} END"
     return f"{sums_on_conflict(names)}, times = {times}"
 
 

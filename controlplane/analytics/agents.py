@@ -120,13 +120,13 @@ def pools_held(agents: Collection[str], *, top: int) -> dict[str, PoolHeld]:
     LEFT JOIN tenants_organisation organisation ON organisation.id = namespace.organisation_id
     ORDER BY agent, is_others, size DESC, namespace_id, kv_dtype
     """  # noqa: S608  # names are ours
-    tops, others = defaultdict[str, list[Held]](list), dict[str, tuple[int, int]]()
-    for agent, name, kv_dtype, size, at, is_others, many in _rows(sql, {"agents": list(agents), "top": top}):
-        if is_others:
-            others[agent] = (int(many), int(size))
+    tops, rest_by_agent = defaultdict[str, list[Held]](list), dict[str, tuple[int, int]]()
+    for agent, name, kv_dtype, size, at, is_rest, namespace_count in _rows(sql, {"agents": list(agents), "top": top}):
+        if is_rest:
+            rest_by_agent[agent] = (int(namespace_count), int(size))
         else:
             tops[agent].append(Held(name or "a deleted namespace", kv_dtype, int(size), at))
-    return {one: PoolHeld(tuple(tops[one]), *others.get(one, (0, 0))) for one in {*tops, *others}}
+    return {agent: PoolHeld(tuple(tops[agent]), *rest_by_agent.get(agent, (0, 0))) for agent in {*tops, *rest_by_agent}}
 
 
 def fleet_pools(agents: Collection[str], *, top: int) -> FleetPools:
@@ -144,14 +144,24 @@ def fleet_pools(agents: Collection[str], *, top: int) -> FleetPools:
     LEFT JOIN tenants_organisation organisation ON organisation.id = namespace.organisation_id
     GROUP BY 1, 2
     """  # noqa: S608  # names are ours
-    sizes, named, told = defaultdict[str, dict[int, int]](dict), dict[int, tuple[str, str]](), dict[int, datetime]()
-    for agent, place, name, kv_dtype, size, at in _rows(sql, {"agents": list(agents), "top": top}):
-        sizes[agent][place] = int(size)
-        told[place] = max(at, told.get(place, at))
-        named[place] = (name or "a deleted namespace", kv_dtype or "")
-    order = sorted(place for place in named if place)
-    tops = tuple(Held(*named[one], sum(held.get(one, 0) for held in sizes.values()), told[one]) for one in order)
-    by_agent = {agent: (*(held.get(one, 0) for one in order), held.get(0, 0)) for agent, held in sizes.items()}
+    sizes, names, reported_at = (
+        defaultdict[str, dict[int, int]](dict),
+        dict[int, tuple[str, str]](),
+        dict[int, datetime](),
+    )
+    for agent, rank, name, kv_dtype, size, at in _rows(sql, {"agents": list(agents), "top": top}):
+        sizes[agent][rank] = int(size)
+        reported_at[rank] = max(at, reported_at.get(rank, at))
+        names[rank] = (name or "a deleted namespace", kv_dtype or "")
+    ranks = sorted(rank for rank in names if rank)
+    tops = tuple(
+        Held(*names[rank], sum(agent_sizes.get(rank, 0) for agent_sizes in sizes.values()), reported_at[rank])
+        for rank in ranks
+    )
+    by_agent = {
+        agent: (*(agent_sizes.get(rank, 0) for rank in ranks), agent_sizes.get(0, 0))
+        for agent, agent_sizes in sizes.items()
+    }
     return FleetPools(tops, by_agent)
 
 
@@ -159,7 +169,7 @@ def _minute(at: datetime) -> datetime:
     return at.replace(second=0, microsecond=0)
 
 
-def _rows(sql: str, asked: Any) -> list[Any]:
+def _rows(sql: str, parameters: Any) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, asked)
+        cursor.execute(sql, parameters)
         return cursor.fetchall()  # type: ignore[no-any-return]

@@ -50,15 +50,15 @@ def parts_by_key(scope: Scope, spans: Sequence[Span], whole: Counts) -> list[tup
 
     The part (None, None) is the rest, if there is any.
     """
-    found = counts_by_key(scope, spans, most=MOST + 1)  # requests without a key may be among them
-    found.pop(NO_KEY, None)
-    told = {key: counts for key, counts in list(found.items())[:MOST] if any(counts.values())}
-    names = names_of(scope, told)
+    counts_of_keys = counts_by_key(scope, spans, most=MOST + 1)  # requests without a key may be among them
+    counts_of_keys.pop(NO_KEY, None)
+    largest_counts = {key: counts for key, counts in list(counts_of_keys.items())[:MOST] if any(counts.values())}
+    names = names_of(scope, largest_counts)
     parts: list[tuple[UUID | None, Named | None, Counts]] = [
-        (UUID(key), names.get(key, GONE), counts) for key, counts in told.items()
+        (UUID(key), names.get(key, GONE), counts) for key, counts in largest_counts.items()
     ]
-    left = {name: whole[name] - sum(counts[name] for counts in told.values()) for name in KEY_ADDED}
-    return [*parts, (None, None, left)] if any(left.values()) else parts
+    rest = {name: whole[name] - sum(counts[name] for counts in largest_counts.values()) for name in KEY_ADDED}
+    return [*parts, (None, None, rest)] if any(rest.values()) else parts
 
 
 def names_of(scope: Scope, keys: Collection[str]) -> Mapping[str, Named]:
@@ -74,16 +74,16 @@ def keys_asked(organisation: int, keys: Collection[UUID], *, window_name: str = 
     with consistent_read():
         window = window_of(window_name, selectors.database_now())
         spans = selectors.spans_of(window, is_fleet=False)
-        counted = counts_by_key(scope, spans, most=len(keys), only=map(str, keys))
-        last = _last_asked(organisation, keys)
-    return {key: Asked(counted.get(str(key), NOTHING), last.get(str(key))) for key in keys}
+        counts_by_id = counts_by_key(scope, spans, most=len(keys), only=map(str, keys))
+        last_requests = _last_asked(organisation, keys)
+    return {key: Asked(counts_by_id.get(str(key), NOTHING), last_requests.get(str(key))) for key in keys}
 
 
 def _last_asked(organisation: int, keys: Collection[UUID]) -> dict[str, datetime]:
     """Return each key's last request: its minute while minutes are kept, later the start of its hour or day."""
-    asked: dict[str, Any] = {"organisation": organisation, "keys": [str(key) for key in keys]}
+    parameters: dict[str, Any] = {"organisation": organisation, "keys": [str(key) for key in keys]}
     with connection.cursor() as cursor:
-        cursor.execute(_LAST_ASKED, asked)
+        cursor.execute(_LAST_ASKED, parameters)
         return dict(cursor.fetchall())
 
 

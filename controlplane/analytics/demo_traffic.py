@@ -53,10 +53,10 @@ def demo_traffic_state() -> State | None:
     """Return the state that the process reported within the last seconds; None if no such process runs here."""
     try:
         with redis_client(settings.ENVIRONMENT.redis_url) as client:
-            told = cast("bytes | None", client.get(DEMO_TRAFFIC_KEY))
+            reported_state = cast("bytes | None", client.get(DEMO_TRAFFIC_KEY))
     except redis.RedisError:
         return None
-    return next((state for state in STATES if told == state.encode()), None)
+    return next((state for state in STATES if reported_state == state.encode()), None)
 
 
 def _row(switch: Switch, now: datetime) -> DemoTraffic:

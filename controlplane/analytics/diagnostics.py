@@ -26,72 +26,74 @@ def diagnostics(namespace: Namespace, *, now: datetime | None = None) -> dict[st
 def diagnostics_of(ids: Collection[int], *, now: datetime | None = None) -> dict[int, dict[str, Any]]:
     """Return the diagnostics of each namespace, in one query."""
     moment = now or database_now()
-    rows: dict[int, list[Divergence]] = {one: [] for one in ids}
+    rows: dict[int, list[Divergence]] = {namespace_id: [] for namespace_id in ids}
     for row in Divergence.objects.filter(namespace_id__in=ids, at__gte=moment - LASTS).order_by("agent"):
         rows[row.namespace_id].append(row)
-    return {one: _answer(found) for one, found in rows.items()}
+    return {namespace_id: _answer(namespace_rows) for namespace_id, namespace_rows in rows.items()}
 
 
 def _answer(rows: Sequence[Divergence]) -> dict[str, Any]:
-    told = [row.told for row in rows]
+    reports = [row.told for row in rows]
     return {
         "as_of": max((row.at for row in rows), default=None),
         "gateways": len(rows),
-        "sampled_requests": sum(one["prompts"] for one in told),
-        "sampled_tokens": sum(one["tokens"] for one in told),
-        "hit_ratio_now": _ratio(told, "hit_ratio_now"),
-        "hit_ratio_then": _ratio(told, "hit_ratio_then"),
-        "findings": findings_merged(told),
-        "partings": partings_merged(told),
+        "sampled_requests": sum(report["prompts"] for report in reports),
+        "sampled_tokens": sum(report["tokens"] for report in reports),
+        "hit_ratio_now": _ratio(reports, "hit_ratio_now"),
+        "hit_ratio_then": _ratio(reports, "hit_ratio_then"),
+        "findings": findings_merged(reports),
+        "partings": partings_merged(reports),
     }
 
 
-def findings_merged(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def findings_merged(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return one finding for each place, those nearest to the prompt's beginning first."""
-    prompts = sum(one["prompts"] for one in told)
-    places: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
-    for one in told:
-        for finding in one["findings"]:
-            places.setdefault(finding["place"], []).append((one["prompts"], finding))
-    merged = [_merged(place, found, prompts) for place, found in places.items()]
-    most = sorted(merged, key=lambda one: -one.share)[:MOST_SHOWN]
-    return [_shown(one) for one in sorted(most, key=lambda one: (one.token, one.place))]
+    prompts = sum(report["prompts"] for report in reports)
+    findings_by_place: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    for report in reports:
+        for finding in report["findings"]:
+            findings_by_place.setdefault(finding["place"], []).append((report["prompts"], finding))
+    merged = [
+        _merged(place_id, weighted_findings, prompts) for place_id, weighted_findings in findings_by_place.items()
+    ]
+    largest = sorted(merged, key=lambda finding: -finding.share)[:MOST_SHOWN]
+    return [_shown(finding) for finding in sorted(largest, key=lambda finding: (finding.token, finding.place))]
 
 
-def partings_merged(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def partings_merged(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return where matches end, by stretches of the prompt."""
-    prompts = sum(one["prompts"] for one in told) or 1
+    prompts = sum(report["prompts"] for report in reports) or 1
     sums: dict[tuple[int, int], float] = {}
-    for one in told:
-        for parting in one["partings"]:
+    for report in reports:
+        for parting in report["partings"]:
             stretch = (parting["token"], parting["until"])
-            sums[stretch] = sums.get(stretch, 0.0) + parting["share"] * one["prompts"] / prompts
+            sums[stretch] = sums.get(stretch, 0.0) + parting["share"] * report["prompts"] / prompts
     return [{"token": token, "until": until, "share": share} for (token, until), share in sorted(sums.items())]
 
 
-def _merged(place: str, found: Iterable[tuple[int, Mapping[str, Any]]], prompts: int) -> Finding:
+def _merged(place_id: str, weighted_findings: Iterable[tuple[int, Mapping[str, Any]]], prompts: int) -> Finding:
     """Merge the findings of one place. `prompts` includes gateways without this finding, which lowers its share."""
-    pairs = [(many, one) for many, one in found]
-    seen = sum(many for many, _ in pairs) or 1
-    means = {name: sum(many * one[name] for many, one in pairs) / seen for name in _WEIGHED}
+    pairs = [(weight, finding) for weight, finding in weighted_findings]
+    total_weight = sum(weight for weight, _ in pairs) or 1
+    means = {name: sum(weight * finding[name] for weight, finding in pairs) / total_weight for name in _WEIGHED}
     return Finding(
-        place=place,
-        longest_tokens=max(one["longest_tokens"] for _, one in pairs),
-        share=sum(many * one["share"] for many, one in pairs) / (prompts or 1),
-        distinct=sum(one["distinct"] for _, one in pairs),
-        seen=sum(one["seen"] for _, one in pairs),
+        place=place_id,
+        longest_tokens=max(finding["longest_tokens"] for _, finding in pairs),
+        share=sum(weight * finding["share"] for weight, finding in pairs) / (prompts or 1),
+        distinct=sum(finding["distinct"] for _, finding in pairs),
+        seen=sum(finding["seen"] for _, finding in pairs),
         **{name: round(mean) if name in _WHOLE else mean for name, mean in means.items()},
     )
 
 
-def _shown(one: Finding) -> dict[str, Any]:
+def _shown(finding: Finding) -> dict[str, Any]:
     names = (
         *("place", "token", "length_tokens", "longest_tokens", "share", "recurs", "recurring_tokens"),
         *("distinct", "seen", "hit_ratio_now", "hit_ratio_then"),
     )
-    return {name: getattr(one, name) for name in names} | {"advice": advice(one)}
+    return {name: getattr(finding, name) for name in names} | {"advice": advice(finding)}
 
 
-def _ratio(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    tokens = sum(one["tokens"] for one in told)
-    return sum(one[name] * one["tokens"] for one in told) / tokens if tokens else None
+def _ratio(reports: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    tokens = sum(report["tokens"] for report in reports)
+    return sum(report[name] * report["tokens"] for report in reports) / tokens if tokens else None

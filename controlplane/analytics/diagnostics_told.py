@@ -41,7 +41,7 @@ class _Divergence(Struct, forbid_unknown_fields=True):
     partings: Annotated[list[_Parting], Meta(max_length=MOST_PARTINGS)]
 
 
-def diagnostics_problem(field: str, told: Any) -> Problem | None:
+def diagnostics_problem(field: str, reported_divergence: Any) -> Problem | None:
     """Return what is wrong with the findings of one namespace, or None."""
-    found = told_read(field, told, _Divergence)
-    return found if isinstance(found, Problem) else None
+    divergence = told_read(field, reported_divergence, _Divergence)
+    return divergence if isinstance(divergence, Problem) else None

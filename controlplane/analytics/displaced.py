@@ -39,14 +39,14 @@ class Displaced:
     now: dict[Place, Lost] = field(default_factory=dict)
     buckets: dict[Bucket, Lost] = field(default_factory=dict)
 
-    def take(self, place: Place, told: Lost, *, victim: int, by: int, at: float) -> None:
+    def take(self, counter_key: Place, losses: Lost, *, victim: int, by: int, at: float) -> None:
         """Add the increase of a counter. `at`: the time of the report."""
-        known = self.now.get(place) or self.before.get(place) or Lost(0, 0, 0.0)
-        blocks, size = max(0, told.blocks - known.blocks), max(0, told.bytes - known.bytes)
+        counted = self.now.get(counter_key) or self.before.get(counter_key) or Lost(0, 0, 0.0)
+        blocks, size = max(0, losses.blocks - counted.blocks), max(0, losses.bytes - counted.bytes)
         if not blocks and not size:
             return
-        self.now[place] = Lost(known.blocks + blocks, known.bytes + size, max(told.at, known.at))
+        self.now[counter_key] = Lost(counted.blocks + blocks, counted.bytes + size, max(losses.at, counted.at))
         for level in LEVELS:
-            bucket = Bucket(level, int(at // level) * level, victim, by, place.pair.cause)
-            there = self.buckets.get(bucket, Lost(0, 0, 0.0))
-            self.buckets[bucket] = Lost(there.blocks + blocks, there.bytes + size, max(there.at, told.at))
+            bucket = Bucket(level, int(at // level) * level, victim, by, counter_key.pair.cause)
+            previous = self.buckets.get(bucket, Lost(0, 0, 0.0))
+            self.buckets[bucket] = Lost(previous.blocks + blocks, previous.bytes + size, max(previous.at, losses.at))

@@ -75,10 +75,10 @@ def taken(window: Window, namespaces: Collection[int]) -> dict[int, Taken]:
         window,
         of=list(namespaces),
     )
-    found: dict[int, dict[tuple[bool, str], tuple[int, int]]] = {}
+    sums_by_victim: dict[int, dict[tuple[bool, str], tuple[int, int]]] = {}
     for victim, is_own, cause, blocks, size in rows:
-        found.setdefault(victim, {})[is_own, cause] = (int(blocks), int(size))
-    return {victim: _taken(sums) for victim, sums in found.items()}
+        sums_by_victim.setdefault(victim, {})[is_own, cause] = (int(blocks), int(size))
+    return {victim: _taken(sums) for victim, sums in sums_by_victim.items()}
 
 
 def namespaces_there(ids: Collection[int]) -> list[tuple[int, str, str]]:
@@ -87,17 +87,17 @@ def namespaces_there(ids: Collection[int]) -> list[tuple[int, str, str]]:
     return list(rows.values_list("pk", "organisation__slug", "slug"))
 
 
-def together(found: Iterable[Taken]) -> Taken:
-    sums = [[getattr(one, name) for name in Taken.__slots__] for one in found]
+def together(losses: Iterable[Taken]) -> Taken:
+    sums = [[getattr(loss, name) for name in Taken.__slots__] for loss in losses]
     return Taken(*map(sum, zip(*sums, strict=True))) if sums else Taken()
 
 
 def _taken(sums: Mapping[tuple[bool, str], tuple[int, int]]) -> Taken:
-    def added(is_own: bool, place: int) -> int:
-        return sum(numbers[place] for (own, _), numbers in sums.items() if own == is_own)
+    def added(is_own: bool, column: int) -> int:
+        return sum(numbers[column] for (own, _), numbers in sums.items() if own == is_own)
 
-    pressed, _ = sums.get((True, "pressure"), (0, 0))
-    return Taken(added(True, 0), added(True, 1), added(False, 0), added(False, 1), pressed)
+    pressure_blocks, _ = sums.get((True, "pressure"), (0, 0))
+    return Taken(added(True, 0), added(True, 1), added(False, 0), added(False, 1), pressure_blocks)
 
 
 # Reads whole hours, and five-minute buckets before the first of them. Both levels have every loss.
@@ -107,7 +107,7 @@ WITHIN: Final = (
 )
 
 
-def _pairs(where: str, window: Window, most: int, **asked: Any) -> list[Pair]:
+def _pairs(where: str, window: Window, most: int, **parameters: Any) -> list[Pair]:
     rows = _rows(
         f"""
         SELECT victim_id, by_id, cause, sum(blocks), sum(bytes), max(last_at)
@@ -116,7 +116,7 @@ def _pairs(where: str, window: Window, most: int, **asked: Any) -> list[Pair]:
         """,  # noqa: S608  # names are ours
         window,
         most=most,
-        **asked,
+        **parameters,
     )
     names = _names({number for victim, by, *_ in rows for number in (victim, by)})
     return [
@@ -125,8 +125,8 @@ def _pairs(where: str, window: Window, most: int, **asked: Any) -> list[Pair]:
     ]
 
 
-def _rows(sql: str, window: Window, **asked: Any) -> list[Any]:
-    places: dict[str, Any] = {
+def _rows(sql: str, window: Window, **parameters: Any) -> list[Any]:
+    window_parameters: dict[str, Any] = {
         "small": _SMALL,
         "large": _LARGE,
         "start": floored(window.start, _SMALL),
@@ -134,11 +134,11 @@ def _rows(sql: str, window: Window, **asked: Any) -> list[Any]:
         "until": window.end + timedelta(minutes=5),  # includes reports by a clock that is ahead
     }
     with connection.cursor() as cursor:
-        cursor.execute(sql, {**places, **asked})
+        cursor.execute(sql, {**window_parameters, **parameters})
         return cursor.fetchall()  # type: ignore[no-any-return]
 
 
 def _names(ids: Collection[int]) -> dict[int, str]:
     rows = Namespace.objects.filter(pk__in=ids).values_list("pk", "organisation__slug", "slug")
-    known = {NOBODY_KNOWN: OTHERS_NAME, **dict.fromkeys(CANARY_NUMBERS.values(), CANARY_NAME)}
-    return {**dict.fromkeys(ids, DELETED_NAME), **known, **{pk: f"{org}/{ns}" for pk, org, ns in rows}}
+    special_names = {NOBODY_KNOWN: OTHERS_NAME, **dict.fromkeys(CANARY_NUMBERS.values(), CANARY_NAME)}
+    return {**dict.fromkeys(ids, DELETED_NAME), **special_names, **{pk: f"{org}/{ns}" for pk, org, ns in rows}}

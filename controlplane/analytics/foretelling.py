@@ -63,104 +63,106 @@ class Curves:
     resident_bytes: Mapping[str, Mapping[float, Sequence[float]]]
 
 
-def curves_read(told: Mapping[str, Any]) -> Curves | None:
+def curves_read(report: Mapping[str, Any]) -> Curves | None:
     """Return the curves of a report; None if it has no TTLs, or no sliding curve without a limit."""
-    ttls = [float(one) for one in told["ttls"]]
-    order = sorted(range(len(ttls)), key=lambda place: ttls[place])
+    ttls = [float(ttl) for ttl in report["ttls"]]
+    order = sorted(range(len(ttls)), key=lambda index: ttls[index])
     ratios: dict[str, dict[float, list[float]]] = {}
     sizes: dict[str, dict[float, list[float]]] = {}
-    for one in told["curves"]:
-        share = WHOLE if one["limit_share"] is None else float(one["limit_share"])
+    for curve in report["curves"]:
+        share = WHOLE if curve["limit_share"] is None else float(curve["limit_share"])
         for lines, name, most in ((ratios, "hit_ratios", 1.0), (sizes, "resident_bytes", None)):
-            lines.setdefault(one["ttl_mode"], {})[share] = _growing([one[name][place] for place in order], most)
+            lines.setdefault(curve["ttl_mode"], {})[share] = _growing([curve[name][index] for index in order], most)
     if not ttls or WHOLE not in ratios.get(SLIDING, {}):
         return None
-    return Curves(told["prompt_tokens"], [ttls[place] for place in order], ratios, sizes)
+    return Curves(report["prompt_tokens"], [ttls[index] for index in order], ratios, sizes)
 
 
-def foretold(curves: Sequence[Curves], asked: Asked) -> Foretold | None:
+def foretold(curves: Sequence[Curves], policy: Asked) -> Foretold | None:
     """Return the forecast for all engines together, weighted by their traffic. None without traffic."""
-    tokens = sum(one.prompt_tokens for one in curves)
+    tokens = sum(engine_curves.prompt_tokens for engine_curves in curves)
     if not tokens:
         return None
     ratio, size = NOTHING, NOTHING
-    for one in curves:
-        ratio += _ratio(one, asked).scaled(one.prompt_tokens / tokens)
-        size += _size(one, asked)
-    estimator = ESTIMATOR_ERROR if asked.limit_share >= WHOLE else LIMIT_ERROR
+    for engine_curves in curves:
+        ratio += _ratio(engine_curves, policy).scaled(engine_curves.prompt_tokens / tokens)
+        size += _size(engine_curves, policy)
+    estimator = ESTIMATOR_ERROR if policy.limit_share >= WHOLE else LIMIT_ERROR
     return Foretold(ratio.value, ratio.off + estimator, round(size.value))
 
 
 def ttls_of(curves: Iterable[Curves]) -> list[float]:
     """Return every TTL for which some engine has a point."""
-    return sorted({ttl for one in curves for ttl in one.ttls})
+    return sorted({ttl for engine_curves in curves for ttl in engine_curves.ttls})
 
 
-def _ratio(one: Curves, asked: Asked) -> Between:
+def _ratio(curves: Curves, policy: Asked) -> Between:
     """Return the hit ratio. An absolute TTL under a limit costs at most both effects added, and at least the larger."""
-    sliding = one.hit_ratios[SLIDING]
-    if asked.ttl_mode == SLIDING:
-        return _at(sliding, one.ttls, asked)
-    absolute = one.hit_ratios.get(ABSOLUTE)
-    limited = _at(sliding, one.ttls, asked)
-    if absolute is None:
-        return Between(limited.value, 0.0, limited.high)
-    alone = _at(absolute, one.ttls, _unlimited(asked))
-    if asked.limit_share >= WHOLE:
-        return alone
-    free = _at(sliding, one.ttls, _unlimited(asked))
-    high = min(alone.high, limited.high)
-    low = min(high, max(0.0, alone.low - (free.high - limited.low)))
-    value = alone.value * limited.value / free.value if free.value else 0.0
+    sliding_lines = curves.hit_ratios[SLIDING]
+    if policy.ttl_mode == SLIDING:
+        return _at(sliding_lines, curves.ttls, policy)
+    absolute_lines = curves.hit_ratios.get(ABSOLUTE)
+    sliding_limited = _at(sliding_lines, curves.ttls, policy)
+    if absolute_lines is None:
+        return Between(sliding_limited.value, 0.0, sliding_limited.high)
+    absolute_unlimited = _at(absolute_lines, curves.ttls, _unlimited(policy))
+    if policy.limit_share >= WHOLE:
+        return absolute_unlimited
+    sliding_unlimited = _at(sliding_lines, curves.ttls, _unlimited(policy))
+    high = min(absolute_unlimited.high, sliding_limited.high)
+    low = min(high, max(0.0, absolute_unlimited.low - (sliding_unlimited.high - sliding_limited.low)))
+    value = (
+        absolute_unlimited.value * sliding_limited.value / sliding_unlimited.value if sliding_unlimited.value else 0.0
+    )
     return Between(min(max(value, low), high), low, high)
 
 
-def _size(one: Curves, asked: Asked) -> Between:
-    sliding = _at(one.resident_bytes[SLIDING], one.ttls, asked)
-    if asked.ttl_mode == SLIDING or ABSOLUTE not in one.resident_bytes:
+def _size(curves: Curves, policy: Asked) -> Between:
+    sliding = _at(curves.resident_bytes[SLIDING], curves.ttls, policy)
+    if policy.ttl_mode == SLIDING or ABSOLUTE not in curves.resident_bytes:
         return sliding
-    alone = _at(one.resident_bytes[ABSOLUTE], one.ttls, _unlimited(asked))
-    return alone if asked.limit_share >= WHOLE or alone.value <= sliding.value else sliding
+    absolute = _at(curves.resident_bytes[ABSOLUTE], curves.ttls, _unlimited(policy))
+    return absolute if policy.limit_share >= WHOLE or absolute.value <= sliding.value else sliding
 
 
-def _unlimited(asked: Asked) -> Asked:
-    return Asked(asked.ttl_seconds, asked.ttl_mode, WHOLE)
+def _unlimited(policy: Asked) -> Asked:
+    return Asked(policy.ttl_seconds, policy.ttl_mode, WHOLE)
 
 
-def _at(lines: Mapping[float, Sequence[float]], ttls: Sequence[float], asked: Asked) -> Between:
+def _at(lines: Mapping[float, Sequence[float]], ttls: Sequence[float], policy: Asked) -> Between:
     """Interpolate between the lines of the two nearest limits. Below the smallest limit, the lower line is 0."""
     shares = sorted(lines)
-    if asked.limit_share >= shares[-1]:
-        return _on(lines[shares[-1]], ttls, asked.ttl_seconds)
-    place = bisect_left(shares, asked.limit_share)
-    above = _on(lines[shares[place]], ttls, asked.ttl_seconds)
-    if shares[place] == asked.limit_share:
+    if policy.limit_share >= shares[-1]:
+        return _on(lines[shares[-1]], ttls, policy.ttl_seconds)
+    index = bisect_left(shares, policy.limit_share)
+    above = _on(lines[shares[index]], ttls, policy.ttl_seconds)
+    if shares[index] == policy.limit_share:
         return above
-    below = _on(lines[shares[place - 1]], ttls, asked.ttl_seconds) if place else NOTHING
-    least = shares[place - 1] if place else 0.0
-    part = (asked.limit_share - least) / (shares[place] - least)
+    below = _on(lines[shares[index - 1]], ttls, policy.ttl_seconds) if index else NOTHING
+    least = shares[index - 1] if index else 0.0
+    part = (policy.limit_share - least) / (shares[index] - least)
     value = below.value + (above.value - below.value) * part
     return Between(value, min(below.low, above.low), max(below.high, above.high))
 
 
 def _on(line: Sequence[float], ttls: Sequence[float], ttl: float) -> Between:
     """Interpolate on the logarithm of the TTL. Beyond the last point, growth is unknown, so use its value."""
-    place = bisect_left(ttls, ttl)
-    if place == len(ttls):
+    index = bisect_left(ttls, ttl)
+    if index == len(ttls):
         return Between(line[-1], line[-1], line[-1])
-    if ttls[place] == ttl:
-        return Between(line[place], line[place], line[place])
-    above = line[place]
-    if not place:
+    if ttls[index] == ttl:
+        return Between(line[index], line[index], line[index])
+    above = line[index]
+    if not index:
         return Between(above * ttl / ttls[0], 0.0, above)
-    below, part = line[place - 1], log(ttl / ttls[place - 1]) / log(ttls[place] / ttls[place - 1])
+    below, part = line[index - 1], log(ttl / ttls[index - 1]) / log(ttls[index] / ttls[index - 1])
     return Between(below + (above - below) * part, below, above)
 
 
 def _growing(line: Sequence[float], most: float | None) -> list[float]:
     """Make the line non-decreasing. Estimates may fall slightly where the real values cannot."""
-    found: list[float] = []
-    for value in line:
-        value = value if most is None else min(value, most)
-        found.append(max(value, found[-1]) if found else float(value))
-    return found
+    growing: list[float] = []
+    for point in line:
+        point = point if most is None else min(point, most)
+        growing.append(max(point, growing[-1]) if growing else float(point))
+    return growing

@@ -17,7 +17,7 @@ def residences_of(namespace: Namespace) -> list[tuple[str, int, datetime]]:
 
 def pins_held(namespace: Namespace, pins: Collection[UUID]) -> Mapping[UUID, Sequence[PinHeld]]:
     """Return by pin what each agent last reported of it, in one query."""
-    found = defaultdict[UUID, list[PinHeld]](list)
+    rows_by_pin = defaultdict[UUID, list[PinHeld]](list)
     for row in PinHeld.objects.filter(namespace_id=namespace.pk, pin_id__in=pins).order_by("agent"):
-        found[row.pin_id].append(row)
-    return found
+        rows_by_pin[row.pin_id].append(row)
+    return rows_by_pin

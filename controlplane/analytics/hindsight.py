@@ -27,12 +27,12 @@ class Hindsight:
 
 def curves_known(namespaces: Collection[int], moment: datetime) -> dict[int, list[Curves]]:
     """Return the newest curves of each namespace, in one query."""
-    found: dict[int, list[Curves]] = {}
+    curves_by_namespace: dict[int, list[Curves]] = {}
     for row in curves_told(namespaces, moment):
-        read = curves_read(row.told)
-        if read is not None:
-            found.setdefault(row.namespace_id, []).append(read)
-    return found
+        curves = curves_read(row.told)
+        if curves is not None:
+            curves_by_namespace.setdefault(row.namespace_id, []).append(curves)
+    return curves_by_namespace
 
 
 def hindsight(known: Known, before: Mapping[int, Values], after: Mapping[int, Values]) -> Hindsight | None:
@@ -40,15 +40,15 @@ def hindsight(known: Known, before: Mapping[int, Values], after: Mapping[int, Va
     old = new = error = 0.0
     tokens = 0
     for namespace, curves in known.items():
-        was, then = before[namespace], after[namespace]
-        if all(was[field] == then[field] for field in FIELDS):
+        old_policy, new_policy = before[namespace], after[namespace]
+        if all(old_policy[field] == new_policy[field] for field in FIELDS):
             continue
-        seen = sum(one.prompt_tokens for one in curves)
-        one, other = _of(curves, was), _of(curves, then)
-        old += seen * one.hit_ratio
-        new += seen * other.hit_ratio
-        error += seen * max(one.error, other.error)
-        tokens += seen
+        prompt_tokens = sum(engine_curves.prompt_tokens for engine_curves in curves)
+        forecast_before, forecast_after = _of(curves, old_policy), _of(curves, new_policy)
+        old += prompt_tokens * forecast_before.hit_ratio
+        new += prompt_tokens * forecast_after.hit_ratio
+        error += prompt_tokens * max(forecast_before.error, forecast_after.error)
+        tokens += prompt_tokens
     if tokens < LEAST_TOKENS:
         return None
     return Hindsight(old / tokens, new / tokens, error / tokens)
@@ -57,5 +57,5 @@ def hindsight(known: Known, before: Mapping[int, Values], after: Mapping[int, Va
 def _of(curves: Sequence[Curves], values: Values) -> Foretold:
     if not values["prefix_caching"]:
         return Foretold(0.0, 0.0, 0)
-    asked = Asked(values["ttl_seconds"], values["ttl_mode"], values["limit_share"])
-    return foretold(curves, asked) or Foretold(0.0, 0.0, 0)
+    policy = Asked(values["ttl_seconds"], values["ttl_mode"], values["limit_share"])
+    return foretold(curves, policy) or Foretold(0.0, 0.0, 0)

@@ -61,9 +61,9 @@ MOST_REFUSED_TOLD: Final = 1_000  # reported back to an agent at a time, and kep
 Told = Mapping[str, Sequence[tuple[int, Report]]]  # new reports with their numbers, by agent
 
 
-def usage_store(told: Told, now: datetime) -> dict[str, Heard]:
+def usage_store(reports_by_agent: Told, now: datetime) -> dict[str, Heard]:
     """Store the reports within the caller's transaction, and return by agent what was not counted."""
-    tally = _tallied(told, now)
+    tally = _tallied(reports_by_agent, now)
     hours_share(minute for _, _, minute in tally.minutes)
     _minutes_add(tally)
     _keys_add(tally)
@@ -81,23 +81,34 @@ def usage_store(told: Told, now: datetime) -> dict[str, Heard]:
     refused_keep(refused, now, most=MOST_REFUSED_TOLD)
     usage_notify(tally.organisations)
     transaction.on_commit(partial(_measure, tally))
-    stands = tally.stands
+    journal_positions = tally.stands
     return {
-        agent: Heard([one.as_json() for one in refused.get(agent, ())], stands.get(agent, {}))
-        for agent in refused.keys() | stands.keys()
+        agent: Heard(
+            [refused_row.as_json() for refused_row in refused.get(agent, ())], journal_positions.get(agent, {})
+        )
+        for agent in refused.keys() | journal_positions.keys()
     }
 
 
-def _tallied(told: Told, now: datetime) -> Tally:
-    named = {agent: namespaces_told(report for _, report in reports) for agent, reports in told.items()}
-    places = namespace_places(set().union(*named.values()))
-    owners = {**{str(namespace): place.organisation for namespace, place in places.items()}, **CANARY_NUMBERS}
-    foreign = namespaces_foreign(named, places)
-    levels = [agent for agent, reports in told.items() if any(one.kind == "levels" for _, one in reports)]
-    keys = key_owners(keys_told(report for reports in told.values() for _, report in reports))
-    tally = Tally(judge(now, owners), now, held_before(levels), journals_before(journals_told(told)), keys)
-    tally.displaced = Displaced(counters_before(counters_told(told)))
-    for agent, reports in told.items():
+def _tallied(reports_by_agent: Told, now: datetime) -> Tally:
+    namespaces_by_agent = {
+        agent: namespaces_told(report for _, report in reports) for agent, reports in reports_by_agent.items()
+    }
+    memberships = namespace_places(set().union(*namespaces_by_agent.values()))
+    owners = {
+        **{str(namespace): membership.organisation for namespace, membership in memberships.items()},
+        **CANARY_NUMBERS,
+    }
+    foreign = namespaces_foreign(namespaces_by_agent, memberships)
+    agents_with_levels = [
+        agent for agent, reports in reports_by_agent.items() if any(report.kind == "levels" for _, report in reports)
+    ]
+    keys = key_owners(keys_told(report for reports in reports_by_agent.values() for _, report in reports))
+    tally = Tally(
+        judge(now, owners), now, held_before(agents_with_levels), journals_before(journals_told(reports_by_agent)), keys
+    )
+    tally.displaced = Displaced(counters_before(counters_told(reports_by_agent)))
+    for agent, reports in reports_by_agent.items():
         tally.judge = judge(now, owners, map(str, foreign.get(agent, ())))
         for number, report in reports:
             tally.take(agent, number, report)
@@ -107,10 +118,13 @@ def _tallied(told: Told, now: datetime) -> Tally:
 def _minutes_add(tally: Tally) -> None:
     if not tally.minutes:
         return
-    keys = {one: _series_key(*one) for one in {(agent, key) for agent, key, _ in tally.minutes}}
+    keys = {
+        agent_and_key: _series_key(*agent_and_key)
+        for agent_and_key in {(agent, key) for agent, key, _ in tally.minutes}
+    }
     numbers = series_ensure(list(keys.values()))
-    ids = {one: numbers[key] for one, key in keys.items()}
-    rows = [(ids[agent, key], minute, one) for (agent, key, minute), one in tally.minutes.items()]
+    ids = {agent_and_key: numbers[key] for agent_and_key, key in keys.items()}
+    rows = [(ids[agent, key], minute, minute_sum) for (agent, key, minute), minute_sum in tally.minutes.items()]
     statement, values = minutes_statement(sorted(rows, key=itemgetter(0, 1)))
     minutes = {minute for _, minute, _ in rows}
     _write(statement, values, minutes)
@@ -121,12 +135,17 @@ def _keys_add(tally: Tally) -> None:
     """Add the counts by key. `_minutes_add` has already unmarked the pieces of these minutes."""
     if not tally.by_key:
         return
-    keys = {one: _key_series_key(*one) for one in {(agent, key) for agent, key, _ in tally.by_key}}
+    keys = {
+        agent_and_key: _key_series_key(*agent_and_key)
+        for agent_and_key in {(agent, key) for agent, key, _ in tally.by_key}
+    }
     numbers = key_series_ensure(list(keys.values()))
-    ids = {one: numbers[key] for one, key in keys.items()}
+    ids = {agent_and_key: numbers[key] for agent_and_key, key in keys.items()}
     rows = sorted((ids[agent, key], minute, added) for (agent, key, minute), added in tally.by_key.items())
     sums = (_bounded(column) for column in zip(*(added for _, _, added in rows), strict=True))
-    values = [_array(one) for one in ([series for series, _, _ in rows], [minute for _, minute, _ in rows], *sums)]
+    values = [
+        _array(column) for column in ([series for series, _, _ in rows], [minute for _, minute, _ in rows], *sums)
+    ]
     _write(KEY_MINUTES_ADD, values, {minute for _, minute, _ in rows})
 
 
@@ -168,12 +187,12 @@ def minutes_statement(rows: Sequence[tuple[int, int, Sum]]) -> tuple[str, list[s
 
     Empty columns are left out. Arrays are passed as text, which is joined at once rather than number by number.
     """
-    columns = list(zip(*(one.added for _, _, one in rows), strict=True))
-    used = [place for place, column in enumerate(columns) if any(column)]
-    names = [ADDED[place] for place in used]
+    columns = list(zip(*(minute_sum.added for _, _, minute_sum in rows), strict=True))
+    used_columns = [index for index, column in enumerate(columns) if any(column)]
+    names = [ADDED[index] for index in used_columns]
     numbers = [[series for series, _, _ in rows], [minute for _, minute, _ in rows]]
-    sums = [_bounded(columns[place]) for place in used]
-    values = [*(_array(column) for column in (*numbers, *sums)), _arrays(one.times for _, _, one in rows)]
+    sums = [_bounded(columns[index]) for index in used_columns]
+    values = [*(_array(column) for column in (*numbers, *sums)), _arrays(minute_sum.times for _, _, minute_sum in rows)]
     return _minutes_sql(names), values
 
 
@@ -188,7 +207,7 @@ def _minutes_sql(names: Sequence[str]) -> str:
 
 
 def _bounded(column: Sequence[int]) -> Sequence[int]:
-    return column if max(column) <= MOST_SUM else [min(one, MOST_SUM) for one in column]
+    return column if max(column) <= MOST_SUM else [min(count, MOST_SUM) for count in column]
 
 
 def _array(numbers: Iterable[int]) -> str:
@@ -196,7 +215,7 @@ def _array(numbers: Iterable[int]) -> str:
 
 
 def _arrays(lists: Iterable[Iterable[int]]) -> str:
-    return "{" + ",".join(f'"{_array(one)}"' for one in lists) + "}"
+    return "{" + ",".join(f'"{_array(numbers)}"' for numbers in lists) + "}"
 
 
 def _execute(statement: str, values: Sequence[Any]) -> None:
@@ -211,4 +230,4 @@ def _measure(tally: Tally) -> None:
 
 
 def _rows_refused(refused: Sequence[RefusedOne]) -> int:
-    return sum(one.row >= 0 for one in refused)
+    return sum(refused_row.row >= 0 for refused_row in refused)

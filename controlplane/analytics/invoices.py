@@ -56,7 +56,7 @@ class Invoice:
 
     @property
     def is_example(self) -> bool:
-        return any(one.is_example for one in self._prices())
+        return any(price.is_example for price in self._prices())
 
     @property
     def is_open(self) -> bool:
@@ -65,32 +65,32 @@ class Invoice:
     @property
     def may_change_from(self) -> date | None:
         """The first of its days for which an agent may still report something, or None."""
-        told_until = (self.as_of - LATEST).date()
-        return None if told_until > self.last_day else max(told_until, self.first_day)
+        reported_until = (self.as_of - LATEST).date()
+        return None if reported_until > self.last_day else max(reported_until, self.first_day)
 
     @property
     def without_price(self) -> list[str]:
         """The models of the lines without an amount."""
-        return sorted({one.model for one in self.lines if one.price is None})
+        return sorted({line.model for line in self.lines if line.price is None})
 
     @property
     def requests(self) -> int:
-        return sum(one.requests for one in self.lines)
+        return sum(line.requests for line in self.lines)
 
     @property
     def tokens(self) -> Tokens:
-        return _added(one.tokens for one in self.lines)
+        return _added(line.tokens for line in self.lines)
 
     @property
     def cost(self) -> Cost | None:
         """The cost of all lines with a price; None if there are lines but none has a price."""
-        known = [one.cost for one in self.lines if one.cost is not None]
-        if self.lines and not known:
+        costs = [line.cost for line in self.lines if line.cost is not None]
+        if self.lines and not costs:
             return None
-        return Cost(total(one.amount for one in known), total(one.saved for one in known))
+        return Cost(total(cost.amount for cost in costs), total(cost.saved for cost in costs))
 
     def _prices(self) -> Iterator[Price]:
-        return (one.price for one in self.lines if one.price is not None)
+        return (line.price for line in self.lines if line.price is not None)
 
 
 def invoice(organisation: Organisation, first_day: date, last_day: date, *, by: By = "namespace") -> Invoice:
@@ -103,8 +103,8 @@ def invoice(organisation: Organisation, first_day: date, last_day: date, *, by: 
     if len(counted) > MOST_LINES:
         words = f"makes {len(counted)} lines, and {MOST_LINES} are the most: ask for fewer days, or by model"
         raise InvalidFields([FieldProblem("to", words)])
-    ordered = sorted(counted.items(), key=lambda one: (one[0][0], one[0][1] or "", one[0][2]))
-    lines = (_line(key, *found, book, today=as_of.date()) for key, found in ordered)
+    ordered = sorted(counted.items(), key=lambda entry: (entry[0][0], entry[0][1] or "", entry[0][2]))
+    lines = (_line(key, *counts, book, today=as_of.date()) for key, counts in ordered)
     return Invoice(organisation.slug, first_day, last_day, as_of, tuple(lines))
 
 
@@ -123,13 +123,13 @@ def _counted(organisation: int, first_day: date, last_day: date, by: By) -> dict
     groups = ("day", "model") if by == "model" else ("day", "model", "namespace")
     rows = list(counts_by(Scope(organisation), _spans(first_day, last_day), *groups, kinds=(CUSTOMER_KIND,)))
     names = selectors.names_of("namespace", {key[2] for key, _ in rows}) if by == "namespace" else {}
-    found: dict[_Key, tuple[int, Tokens]] = {}
+    totals: dict[_Key, tuple[int, Tokens]] = {}
     for (day, model, *namespace), counts in rows:
         name = _name(names.get(namespace[0])) if namespace else None
         tokens = Tokens(counts["prompt_tokens"], counts["cached_tokens"], counts["generated_tokens"])
-        requests, others = found.get((day, name, model), (0, Tokens(0, 0, 0)))
-        found[day, name, model] = (requests + counts["requests"], _added((others, tokens)))
-    return {key: one for key, one in found.items() if one != (0, Tokens(0, 0, 0))}
+        previous_requests, previous_tokens = totals.get((day, name, model), (0, Tokens(0, 0, 0)))
+        totals[day, name, model] = (previous_requests + counts["requests"], _added((previous_tokens, tokens)))
+    return {key: counts for key, counts in totals.items() if counts != (0, Tokens(0, 0, 0))}
 
 
 def _name(namespace: selectors.Named | None) -> str:
@@ -144,12 +144,12 @@ def _spans(first_day: date, last_day: date) -> list[Span]:
 def _line(key: _Key, requests: int, tokens: Tokens, book: Book, *, today: date) -> Line:
     day, namespace, model = key
     price = book.price_of(model, day)
-    found = None if price is None else cost(tokens, price)
-    return Line(day, namespace, model, requests, tokens, price, found, is_open=day >= today)
+    line_cost = None if price is None else cost(tokens, price)
+    return Line(day, namespace, model, requests, tokens, price, line_cost, is_open=day >= today)
 
 
-def _added(several: Iterable[Tokens]) -> Tokens:
+def _added(token_counts: Iterable[Tokens]) -> Tokens:
     prompt = cached = generated = 0
-    for one in several:
-        prompt, cached, generated = prompt + one.prompt, cached + one.cached, generated + one.generated
+    for tokens in token_counts:
+        prompt, cached, generated = prompt + tokens.prompt, cached + tokens.cached, generated + tokens.generated
     return Tokens(prompt, cached, generated)

@@ -50,28 +50,28 @@ class Parts:
         key = row.key
         if key.kind != CUSTOMER_KIND:
             return
-        place = (row.minute, str(key.namespace), key.model)
-        left = self._left.get(place)
-        if left is None:
-            left = self._left[place] = _Left(key.organisation, key.namespace, [0] * len(_PLACES))
-        for number, source in enumerate(_PLACES):
-            left.counts[number] += row.added[source]
+        row_key = (row.minute, str(key.namespace), key.model)
+        remaining = self._left.get(row_key)
+        if remaining is None:
+            remaining = self._left[row_key] = _Left(key.organisation, key.namespace, [0] * len(_PLACES))
+        for index, source in enumerate(_PLACES):
+            remaining.counts[index] += row.added[source]
 
-    def take(self, told: Any) -> KeyCounted | Problem:
+    def take(self, part: Any) -> KeyCounted | Problem:
         """Take a key's part away from what is left and return it, or return what is wrong with it."""
-        if type(told) is not list or len(told) != len(MEMBERS):
-            return Problem("row", f"must be a list of {', '.join(MEMBERS)}, found {shown(told)}")
-        minute, namespace, model, key = told[: _COUNTS.start]
+        if type(part) is not list or len(part) != len(MEMBERS):
+            return Problem("row", f"must be a list of {', '.join(MEMBERS)}, found {shown(part)}")
+        minute, namespace, model, key = part[: _COUNTS.start]
         if not (type(minute) is int and type(namespace) is str and type(model) is str):
             return Problem("minute", "must be a whole number, and namespace and model be text")
-        left = self._left.get((minute, namespace, model))
-        if left is None:
+        remaining = self._left.get((minute, namespace, model))
+        if remaining is None:
             return Problem("minute", "no customers' row of the report is of that minute, namespace and model")
-        if key is not None and (type(key) is not str or self._owners.get(key) != left.organisation):
+        if key is not None and (type(key) is not str or self._owners.get(key) != remaining.organisation):
             return Problem("key", f"must be a key of the namespace's organisation, found {shown(key)}")
-        counts = told[_COUNTS]
-        for name, most, count in zip(KEY_ADDED, left.counts, counts, strict=True):
+        counts = part[_COUNTS]
+        for name, most, count in zip(KEY_ADDED, remaining.counts, counts, strict=True):
             if type(count) is not int or not 0 <= count <= most:
                 return Problem(name, f"must be at most the {most} that are left of the rows, found {shown(count)}")
-        left.counts[:] = [most - count for most, count in zip(left.counts, counts, strict=True)]
-        return KeyCounted(KeyKey(left.organisation, left.namespace, model, key or ""), minute, counts)
+        remaining.counts[:] = [most - count for most, count in zip(remaining.counts, counts, strict=True)]
+        return KeyCounted(KeyKey(remaining.organisation, remaining.namespace, model, key or ""), minute, counts)

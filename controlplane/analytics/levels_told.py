@@ -61,58 +61,62 @@ class PinTold(Struct):
     problem: Annotated[str, Meta(max_length=MOST_TEXT, pattern=_STORABLE)]
 
 
-def list_read(field: str, told: Any, most: int) -> Sequence[Any] | Problem:
-    if type(told) is not list or len(told) > most:
+def list_read(field: str, entries: Any, most: int) -> Sequence[Any] | Problem:
+    if type(entries) is not list or len(entries) > most:
         return Problem(field, f"must be a list of at most {most}")
-    return told
+    return entries
 
 
-def pair_read(field: str, told: Any, at: float) -> tuple[Pair, Lost] | Problem:
+def pair_read(field: str, reported_eviction: Any, at: float) -> tuple[Pair, Lost] | Problem:
     """Return the pair and its losses, or a problem. `at`: the time of the report."""
-    found = told_read(field, told, _Eviction)
-    if isinstance(found, Problem):
-        return found
-    for name, namespace in (("victim", found.victim), ("by", found.by)):
+    eviction = told_read(field, reported_eviction, _Eviction)
+    if isinstance(eviction, Problem):
+        return eviction
+    for name, namespace in (("victim", eviction.victim), ("by", eviction.by)):
         if not _is_namespace(namespace):
             return Problem(f"{field}.{name}", f"must be a namespace's id or {OTHERS}, found {shown(namespace)}")
-    return Pair(found.victim, found.by, found.cause), Lost(found.blocks, found.bytes, at - found.seconds_ago)
+    return Pair(eviction.victim, eviction.by, eviction.cause), Lost(
+        eviction.blocks, eviction.bytes, at - eviction.seconds_ago
+    )
 
 
-def formats_read(field: str, told: Any, resident_bytes: int) -> dict[str, int] | Problem:
+def formats_read(field: str, formats: Any, resident_bytes: int) -> dict[str, int] | Problem:
     """Return the bytes by KV format, or a problem. They must add up to the resident bytes."""
-    if type(told) is not dict or len(told) > MOST_FORMATS:
+    if type(formats) is not dict or len(formats) > MOST_FORMATS:
         return Problem(field, f"must be an object of at most {MOST_FORMATS} formats")
-    for name, size in told.items():
+    for name, size in formats.items():
         if not _FORMAT.fullmatch(name):
             return Problem(field, f"{shown(name)} is no name of a KV format")
         if type(size) is not int or not 0 <= size <= MOST_BYTES:
             return Problem(f"{field}.{name}", f"must be a whole number from 0 to {MOST_BYTES}, found {shown(size)}")
-    if sum(told.values()) != resident_bytes:
-        return Problem(field, f"must come to the {resident_bytes} bytes that are resident, found {sum(told.values())}")
-    return told
+    if sum(formats.values()) != resident_bytes:
+        return Problem(
+            field, f"must come to the {resident_bytes} bytes that are resident, found {sum(formats.values())}"
+        )
+    return formats
 
 
-def pin_read(field: str, told: Any) -> PinTold | Problem:
-    return told_read(field, told, PinTold)
+def pin_read(field: str, reported_pin: Any) -> PinTold | Problem:
+    return told_read(field, reported_pin, PinTold)
 
 
-def _is_namespace(told: str) -> bool:
-    return told == OTHERS or told in CANARIES or (len(told) <= 18 and told.isascii() and told.isdecimal())
+def _is_namespace(name: str) -> bool:
+    return name == OTHERS or name in CANARIES or (len(name) <= 18 and name.isascii() and name.isdecimal())
 
 
-def namespaces_of(told: Mapping[str, Any]) -> set[Any]:
+def namespaces_of(report: Mapping[str, Any]) -> set[Any]:
     """Return the namespaces that the evictions and pins of a `levels` report mention, as unchecked text."""
-    found: set[Any] = set()
+    namespaces: set[Any] = set()
     for name, keys in (("evictions", ("victim", "by")), ("pins", ("namespace",))):
-        rows = told.get(name)
-        for one in rows if type(rows) is list else ():
-            if type(one) is dict:
-                found.update(one[key] for key in keys if type(one.get(key)) is str)
-    return found
+        rows = report.get(name)
+        for row in rows if type(rows) is list else ():
+            if type(row) is dict:
+                namespaces.update(row[key] for key in keys if type(row.get(key)) is str)
+    return namespaces
 
 
-def pairs_of(told: Mapping[str, Any]) -> set[Pair]:
+def pairs_of(report: Mapping[str, Any]) -> set[Pair]:
     """Return the valid eviction pairs of a report."""
-    rows = told.get("evictions")
-    read = [pair_read("", one, 0.0) for one in rows] if type(rows) is list and len(rows) <= MOST_PAIRS else []
-    return {one[0] for one in read if not isinstance(one, Problem)}
+    rows = report.get("evictions")
+    evictions = [pair_read("", row, 0.0) for row in rows] if type(rows) is list and len(rows) <= MOST_PAIRS else []
+    return {eviction[0] for eviction in evictions if not isinstance(eviction, Problem)}

@@ -19,7 +19,7 @@ def prompts_linted(prompts: Sequence[PromptText]) -> Lint:
 
 def prompts_typed(text: str) -> list[PromptText]:
     """Return the prompts of a text: in the format of a file, or separated by lines of dashes. Raise NoPrompt."""
-    found = prompts_of_file(text)
-    if len(found) > 1 or found[0].parts != ((0, "text"),):
-        return found
-    return [prompt_of(one.strip("\r\n")) for one in _BETWEEN.split(text) if one.strip()] or found
+    prompts = prompts_of_file(text)
+    if len(prompts) > 1 or prompts[0].parts != ((0, "text"),):
+        return prompts
+    return [prompt_of(part.strip("\r\n")) for part in _BETWEEN.split(text) if part.strip()] or prompts

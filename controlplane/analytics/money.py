@@ -87,8 +87,8 @@ class Book:
 
     def __init__(self, prices: Iterable[Price]) -> None:
         self._by_model: dict[str, list[Price]] = {}
-        for one in sorted(prices, key=lambda one: one.valid_from):
-            self._by_model.setdefault(one.model, []).append(one)
+        for price in sorted(prices, key=lambda price: price.valid_from):
+            self._by_model.setdefault(price.model, []).append(price)
 
     def price_of(self, model: str, day: date) -> Price | None:
         """Return the price in force that day: the model's own, else that of EVERY_MODEL."""
@@ -96,13 +96,13 @@ class Book:
 
     def days_of(self, model: str) -> list[date]:
         """Return the days on which the model's price may change."""
-        found = (self._by_model.get(name, []) for name in (model, EVERY_MODEL))
-        return sorted({price.valid_from for prices in found for price in prices})
+        price_lists = (self._by_model.get(name, []) for name in (model, EVERY_MODEL))
+        return sorted({price.valid_from for prices in price_lists for price in prices})
 
     def _begun(self, model: str, day: date) -> Price | None:
         prices = self._by_model.get(model, [])
-        begun = bisect_right(prices, day, key=lambda one: one.valid_from)
-        return prices[begun - 1] if begun else None
+        begun_count = bisect_right(prices, day, key=lambda price: price.valid_from)
+        return prices[begun_count - 1] if begun_count else None
 
 
 def price_of(prices: Iterable[Price], model: str, day: date) -> Price | None:
@@ -111,10 +111,10 @@ def price_of(prices: Iterable[Price], model: str, day: date) -> Price | None:
 
 
 def currency_of(prices: Iterable[Price]) -> str | None:
-    found = {one.currency for one in prices}
-    if len(found) > 1:
-        raise MixedCurrencies(found)
-    return next(iter(found), None)
+    currencies = {price.currency for price in prices}
+    if len(currencies) > 1:
+        raise MixedCurrencies(currencies)
+    return next(iter(currencies), None)
 
 
 def cost(tokens: Tokens, price: Price) -> Cost:
@@ -137,10 +137,10 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
 
 def saved_money(cached_tokens: Mapping[tuple[date, str], int], prices: Iterable[Price]) -> Saved | None:
     """Return what cached tokens, by UTC day and model, saved. None if none of them has a price."""
-    known = list(prices)
-    currency, book = currency_of(known), Book(known)
-    found = [(book.price_of(model, day), tokens) for (day, model), tokens in cached_tokens.items()]
-    used = [(price, tokens) for price, tokens in found if price is not None]
+    price_list = list(prices)
+    currency, book = currency_of(price_list), Book(price_list)
+    priced_tokens = [(book.price_of(model, day), tokens) for (day, model), tokens in cached_tokens.items()]
+    used = [(price, tokens) for price, tokens in priced_tokens if price is not None]
     if currency is None or (cached_tokens and not used):
         return None
     amount = total(saved(tokens, price) for price, tokens in used)
@@ -148,14 +148,14 @@ def saved_money(cached_tokens: Mapping[tuple[date, str], int], prices: Iterable[
         currency=currency,
         amount=text(amount),
         rounded=displayed(amount, currency),
-        is_example=any(one.is_example for one in ([price for price, _ in used] or known)),
+        is_example=any(price.is_example for price in ([price for price, _ in used] or price_list)),
         without_price=_without_price(cached_tokens, book),
     )
 
 
 def _without_price(tokens: Mapping[tuple[date, str], int], book: Book) -> list[str]:
-    lacking = {model for (day, model), count in tokens.items() if count and book.price_of(model, day) is None}
-    return sorted(lacking)
+    unpriced_models = {model for (day, model), count in tokens.items() if count and book.price_of(model, day) is None}
+    return sorted(unpriced_models)
 
 
 def text(amount: Decimal) -> str:
@@ -165,10 +165,10 @@ def text(amount: Decimal) -> str:
 
 def displayed(amount: Decimal, currency: str) -> str:
     """Return the amount rounded to the smallest coin; below that, with two digits, so that it is not shown as 0."""
-    places = MINOR_PLACES_OF.get(currency, MINOR_PLACES)
-    if amount and abs(amount) < Decimal(1).scaleb(-places):
-        places = 1 - amount.adjusted()
-    return format(amount.quantize(Decimal(1).scaleb(-places), context=ROUNDED), "f")
+    decimal_places = MINOR_PLACES_OF.get(currency, MINOR_PLACES)
+    if amount and abs(amount) < Decimal(1).scaleb(-decimal_places):
+        decimal_places = 1 - amount.adjusted()
+    return format(amount.quantize(Decimal(1).scaleb(-decimal_places), context=ROUNDED), "f")
 
 
 def _times(tokens: int, price: Decimal) -> Decimal:

@@ -57,11 +57,27 @@ def movement(*, now: datetime | None = None) -> Movement:
             return Movement(window.end, covered, earlier.seconds, 0, ())
         counts = selectors.totals_by(fleet, window, by="organisation", columns=HEADLINE)
         before = selectors.totals_by(fleet, earlier, by="organisation", columns=HEADLINE)
-        compared = [one for one in counts if one in before and _is_enough(counts[one]) and _is_enough(before[one])]
-        compared.sort(key=lambda one: (-abs(_points(counts[one], before[one])), -counts[one]["prompt_tokens"], one))
+        compared = [
+            organisation
+            for organisation in counts
+            if organisation in before and _is_enough(counts[organisation]) and _is_enough(before[organisation])
+        ]
+        compared.sort(
+            key=lambda organisation: (
+                -abs(_points(counts[organisation], before[organisation])),
+                -counts[organisation]["prompt_tokens"],
+                organisation,
+            )
+        )
         names = selectors.names_of("organisation", compared[:MOST])
-        living = [one for one in compared[:MOST] if one in names and not names[one].is_deleted]
-        rows = tuple(Moved(names[one].slug, counts[one], before[one]) for one in living)
+        existing = [
+            organisation
+            for organisation in compared[:MOST]
+            if organisation in names and not names[organisation].is_deleted
+        ]
+        rows = tuple(
+            Moved(names[organisation].slug, counts[organisation], before[organisation]) for organisation in existing
+        )
         return Movement(window.end, covered, earlier.seconds, len(compared), rows)
 
 

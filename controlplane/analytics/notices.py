@@ -19,10 +19,10 @@ def usage_notify(organisations: Collection[int]) -> None:
 
 
 def payload(organisations: Collection[int]) -> str:
-    told = ",".join(map(str, sorted(organisations)))
-    return told if len(told) <= MOST_BYTES else EVERYBODY
+    joined_ids = ",".join(map(str, sorted(organisations)))
+    return joined_ids if len(joined_ids) <= MOST_BYTES else EVERYBODY
 
 
-def payload_read(told: str) -> frozenset[int] | None:
+def payload_read(text: str) -> frozenset[int] | None:
     """Return the ids of the organisations; None means all."""
-    return None if told == EVERYBODY else frozenset(int(one) for one in told.split(",") if one.isdecimal())
+    return None if text == EVERYBODY else frozenset(int(part) for part in text.split(",") if part.isdecimal())

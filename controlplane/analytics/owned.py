@@ -30,7 +30,7 @@ class Owned:
 
     @property
     def total(self) -> Counts:
-        return {name: sum(one[name] for one in self.counts.values()) for name in HEADLINE}
+        return {name: sum(counts[name] for counts in self.counts.values()) for name in HEADLINE}
 
 
 def by_organisation(only: Collection[int] | None = None, *, now: datetime | None = None) -> Owned:

@@ -33,20 +33,20 @@ def partitions_ensure(days: Iterable[date]) -> list[date]:
 
     Inside a caller's transaction, other callers wait until it ends.
     """
-    wanted = sorted(set(days))
-    if not wanted or not _missing(wanted):
+    requested_days = sorted(set(days))
+    if not requested_days or not _missing(requested_days):
         return []
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PARTITIONS_LOCK])
-        made = _missing(wanted)
-        for day, parent in made:
+        new_partitions = _missing(requested_days)
+        for day, parent in new_partitions:
             _make(day, parent)
-    return sorted({day for day, _ in made})
+    return sorted({day for day, _ in new_partitions})
 
 
 def _missing(days: Iterable[date]) -> list[tuple[date, str]]:
-    there = {(day, parent) for parent in PARENTS for day in partitions(parent)}
-    return [(day, parent) for day in days for parent in PARENTS if (day, parent) not in there]
+    existing = {(day, parent) for parent in PARENTS for day in partitions(parent)}
+    return [(day, parent) for day in days for parent in PARENTS if (day, parent) not in existing]
 
 
 def partitions_ahead(now: datetime) -> list[date]:

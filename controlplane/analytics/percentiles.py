@@ -37,8 +37,8 @@ class Spread:
     def __init__(self, times: Mapping[int, int]) -> None:
         self._by_class: dict[int, Counter[int]] = {}
         for code, count in times.items():
-            place, bucket = divmod(code, BUCKETS)
-            self._by_class.setdefault(place, Counter())[bucket] += count
+            code_class, bucket = divmod(code, BUCKETS)
+            self._by_class.setdefault(code_class, Counter())[bucket] += count
 
     def count(self, metric: Metric, cached: Cached | None = None, length: int | None = None) -> int:
         return self._merged(metric, cached, length).total()
@@ -56,14 +56,14 @@ class Spread:
     def _compared(self, length: int) -> Compared:
         hits, misses = self._merged("ttft", "hit", length), self._merged("ttft", "miss", length)
         enough = min(hits.total(), misses.total()) >= ENOUGH
-        medians = [_percentile(one, 0.5) if enough else None for one in (hits, misses)]
+        medians = [_percentile(times, 0.5) if enough else None for times in (hits, misses)]
         upper_end = PROMPT_TOKENS[length] if length < len(PROMPT_TOKENS) else None
         return Compared(upper_end, hits.total(), misses.total(), *medians)
 
     def _merged(self, metric: Metric, cached: Cached | None, length: int | None) -> Counter[int]:
         merged = Counter[int]()
-        for place in _places(metric, cached, length):
-            merged.update(self._by_class.get(place, {}))
+        for code_class in _places(metric, cached, length):
+            merged.update(self._by_class.get(code_class, {}))
         return merged
 
 
@@ -80,23 +80,23 @@ def percentile(
 
 def like_for_like(compared: Iterable[Compared]) -> tuple[float | None, float | None]:
     """Return the time of a hit and of a miss of equal length: the medians of each length, weighted by its hits."""
-    known = list(_known(compared))
-    hits = sum(count for count, _, _ in known)
+    pairs = list(_known(compared))
+    hits = sum(count for count, _, _ in pairs)
     if not hits:
         return None, None
-    return sum(count * hit for count, hit, _ in known) / hits, sum(count * miss for count, _, miss in known) / hits
+    return sum(count * hit for count, hit, _ in pairs) / hits, sum(count * miss for count, _, miss in pairs) / hits
 
 
 def saved_seconds(compared: Iterable[Compared]) -> float | None:
     """Return by how much hits were faster than misses of equal length, over all lengths with enough of both."""
-    known = list(_known(compared))
-    return sum(count * (miss - hit) for count, hit, miss in known) / 1_000 if known else None
+    pairs = list(_known(compared))
+    return sum(count * (miss - hit) for count, hit, miss in pairs) / 1_000 if pairs else None
 
 
 def _known(compared: Iterable[Compared]) -> Iterable[tuple[int, float, float]]:
-    for one in compared:
-        if one.hit_p50 is not None and one.miss_p50 is not None:
-            yield one.hits, one.hit_p50, one.miss_p50
+    for comparison in compared:
+        if comparison.hit_p50 is not None and comparison.miss_p50 is not None:
+            yield comparison.hits, comparison.hit_p50, comparison.miss_p50
 
 
 def _percentile(buckets: Counter[int], share: float) -> float | None:

@@ -45,19 +45,19 @@ class Effect:
 def effects_of(revisions: Collection[int], organisation: int = EVERYBODY) -> dict[int, Effect]:
     """Return the effects of the revisions processed so far, also of those without a forecast."""
     rows = PredictedEffect.objects.filter(revision_id__in=revisions, organisation_id__in=(EVERYBODY, organisation))
-    found: dict[int, Effect] = {}
+    effects: dict[int, Effect] = {}
     for row in rows.order_by("organisation_id"):  # EVERYBODY first: its row shows that the revision was processed
         if row.organisation_id == organisation:
-            found[row.revision_id] = _read(row)
+            effects[row.revision_id] = _read(row)
         else:
-            found.setdefault(row.revision_id, Effect(None, None, None))
-    return found
+            effects.setdefault(row.revision_id, Effect(None, None, None))
+    return effects
 
 
 def _read(row: PredictedEffect) -> Effect:
-    known = row.before is not None and row.after is not None and row.error is not None
-    said = Hindsight(row.before or 0.0, row.after or 0.0, row.error or 0.0) if known else None
-    return Effect(said, row.measured_before, row.measured_after)
+    has_forecast = row.before is not None and row.after is not None and row.error is not None
+    forecast = Hindsight(row.before or 0.0, row.after or 0.0, row.error or 0.0) if has_forecast else None
+    return Effect(forecast, row.measured_before, row.measured_after)
 
 
 # Forecasts
@@ -67,8 +67,8 @@ def effects_predict(now: datetime) -> int:
     """Store the forecasts of new revisions, and return how many revisions were processed."""
     with alone(PREDICTING_LOCK) as is_alone:
         due = _due(now) if is_alone else []
-        for one in due:
-            _predict(one, now)
+        for revision in due:
+            _predict(revision, now)
         return len(due)
 
 
@@ -80,12 +80,12 @@ def _due(now: datetime) -> list[PolicyRevision]:
 
 
 def _predict(revision: PolicyRevision, now: datetime) -> None:
-    found = dict(_foretold(revision, now))
-    rows = [_row(revision, one, now) for one in {EVERYBODY, *found}]
+    forecasts = dict(_foretold(revision, now))
+    rows = [_row(revision, organisation, now) for organisation in {EVERYBODY, *forecasts}]
     for row in rows:
-        said = found.get(row.organisation_id)
-        if said is not None:
-            row.before, row.after, row.error = said.before, said.after, said.error
+        forecast = forecasts.get(row.organisation_id)
+        if forecast is not None:
+            row.before, row.after, row.error = forecast.before, forecast.after, forecast.error
     PredictedEffect.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
 
 
@@ -95,36 +95,38 @@ def _row(revision: PolicyRevision, organisation: int, now: datetime) -> Predicte
 
 def _foretold(revision: PolicyRevision, now: datetime) -> Iterator[tuple[int, Hindsight]]:
     """Yield the forecast for each organisation that the revision applies to, and for all of them together."""
-    before = PolicyRevision.objects.filter(level=revision.level_id, number=revision.number - 1).first()
-    old: Values = {} if before is None else before.policy
-    if all(old.get(field) == revision.policy.get(field) for field in FIELDS):
+    previous_revision = PolicyRevision.objects.filter(level=revision.level_id, number=revision.number - 1).first()
+    old_policy: Values = {} if previous_revision is None else previous_revision.policy
+    if all(old_policy.get(field) == revision.policy.get(field) for field in FIELDS):
         return
-    below = list(namespaces_below(place_of(revision.level)))
-    known = curves_known([one.namespace_id for one in below], now)
-    concerned = [one for one in below if one.namespace_id in known]
+    namespaces = list(namespaces_below(place_of(revision.level)))
+    curves_by_namespace = curves_known([namespace.namespace_id for namespace in namespaces], now)
+    affected = [namespace for namespace in namespaces if namespace.namespace_id in curves_by_namespace]
     fleet = level_of(FLEET).policy
-    was = {one.namespace_id: _in_force(revision, one, fleet, old) for one in concerned}
-    then = {one.namespace_id: _in_force(revision, one, fleet, revision.policy) for one in concerned}
-    for organisation, theirs in _by_organisation(concerned, known).items():
-        said = hindsight(theirs, was, then)
-        if said is not None:
-            yield organisation, said
+    old_policies = {namespace.namespace_id: _in_force(revision, namespace, fleet, old_policy) for namespace in affected}
+    new_policies = {
+        namespace.namespace_id: _in_force(revision, namespace, fleet, revision.policy) for namespace in affected
+    }
+    for organisation, organisation_curves in _by_organisation(affected, curves_by_namespace).items():
+        forecast = hindsight(organisation_curves, old_policies, new_policies)
+        if forecast is not None:
+            yield organisation, forecast
 
 
-def _by_organisation(concerned: Sequence[Below], known: Known) -> dict[int, Known]:
-    found: dict[int, dict[int, Any]] = {EVERYBODY: {}}
-    for one in concerned:
-        for whose in (EVERYBODY, one.organisation_id):
-            found.setdefault(whose, {})[one.namespace_id] = known[one.namespace_id]
-    return {whose: theirs for whose, theirs in found.items() if theirs}
+def _by_organisation(affected: Sequence[Below], curves: Known) -> dict[int, Known]:
+    by_organisation: dict[int, dict[int, Any]] = {EVERYBODY: {}}
+    for namespace in affected:
+        for organisation in (EVERYBODY, namespace.organisation_id):
+            by_organisation.setdefault(organisation, {})[namespace.namespace_id] = curves[namespace.namespace_id]
+    return {organisation: part for organisation, part in by_organisation.items() if part}
 
 
-def _in_force(revision: PolicyRevision, one: Below, fleet: Values, said: Values) -> Mapping[str, Any]:
-    """Return the effective policy of that namespace, if the revision's level had the policy `said`."""
+def _in_force(revision: PolicyRevision, namespace: Below, fleet: Values, policy: Values) -> Mapping[str, Any]:
+    """Return the effective policy of that namespace, if the revision's level had this `policy`."""
     chain = {
-        PolicyLevel.Kind.FLEET: (said, one.organisation_policy, one.namespace_policy),
-        PolicyLevel.Kind.ORGANISATION: (fleet, said, one.namespace_policy),
-        PolicyLevel.Kind.NAMESPACE: (fleet, one.organisation_policy, said),
+        PolicyLevel.Kind.FLEET: (policy, namespace.organisation_policy, namespace.namespace_policy),
+        PolicyLevel.Kind.ORGANISATION: (fleet, policy, namespace.namespace_policy),
+        PolicyLevel.Kind.NAMESPACE: (fleet, namespace.organisation_policy, policy),
     }
     return effective_values(chain[PolicyLevel.Kind(revision.level.kind)])
 
@@ -149,7 +151,7 @@ def _measured(now: datetime) -> int:
         )[:AT_ONCE]
     )
     owners = PolicyRevision.objects.select_related("level__organisation", "level__namespace__organisation")
-    revisions = owners.in_bulk([one.revision_id for one in due])
+    revisions = owners.in_bulk([row.revision_id for row in due])
     for row in due:
         revision = revisions.get(row.revision_id)
         if revision is not None:
@@ -159,10 +161,10 @@ def _measured(now: datetime) -> int:
     return len(due)
 
 
-def _measure(row: PredictedEffect, place: Place, now: datetime) -> None:
+def _measure(row: PredictedEffect, level: Place, now: datetime) -> None:
     """Measure in whole minutes. The minute of publication belongs to neither side."""
-    organisation = place.organisation.pk if place.organisation is not None else row.organisation_id or None
-    scope = Scope(organisation, None if place.namespace is None else place.namespace.pk)
+    organisation = level.organisation.pk if level.organisation is not None else row.organisation_id or None
+    scope = Scope(organisation, None if level.namespace is None else level.namespace.pk)
     minute = timedelta(minutes=1)
     end = floored(row.published_at, MINUTE_SECONDS)
     until = floored(min(now, row.published_at + MEASURED_FOR), MINUTE_SECONDS)

@@ -37,7 +37,7 @@ class Prices:
 
     @property
     def prices(self) -> list[Price]:
-        return [one.price for one in self.listed]
+        return [entry.price for entry in self.listed]
 
     @property
     def currency(self) -> str | None:
@@ -45,7 +45,7 @@ class Prices:
 
     @property
     def is_example(self) -> bool:
-        return any(one.is_example for one in self.prices)
+        return any(price.is_example for price in self.prices)
 
 
 def prices_now() -> list[Price]:
@@ -68,59 +68,64 @@ def price_list() -> Prices:
 def prices_put(*, actor: Actor, prices: Sequence[Price], expected: Expected, now: datetime) -> Prices:
     """Replace the list. An equal list changes nothing and makes no new revision."""
     with audited() as journal:
-        held = _list_lock()
-        revision_check(held.revision, expected)
+        locked_list = _list_lock()
+        revision_check(locked_list.revision, expected)
         before = prices_now()
         _check(before, prices, today=now.astimezone(UTC).date())
         if frozenset(before) != frozenset(prices):
             _replace(before, prices, actor=actor)
-            held.revision += 1
-            held.save(update_fields=["revision"])
+            locked_list.revision += 1
+            locked_list.save(update_fields=["revision"])
             journal.record(actor, "prices.set", "prices", before=_described(before), after=_described(prices))
     return price_list()
 
 
 def past_problems(before: Collection[Price], after: Sequence[Price], *, today: date) -> Iterator[FieldProblem]:
     """Yield the places in the new list that change the cost of a day before today, each once."""
-    places = {(one.model, one.valid_from): f"prices.{number}" for number, one in enumerate(after)}
-    told: set[str] = set()
-    for model, day, was, would in _past_changes(before, after, today=today):
-        field = _past_field(places, was, would)
-        if field not in told:
-            told.add(field)
-            yield FieldProblem(field, _past_words(model, day, was, is_missing=would is None))
+    fields = {(price.model, price.valid_from): f"prices.{number}" for number, price in enumerate(after)}
+    reported_fields: set[str] = set()
+    for model, day, old_price, new_price in _past_changes(before, after, today=today):
+        field = _past_field(fields, old_price, new_price)
+        if field not in reported_fields:
+            reported_fields.add(field)
+            yield FieldProblem(field, _past_words(model, day, old_price, is_missing=new_price is None))
 
 
-def _past_field(places: Mapping[tuple[str, date], str], was: Price, would: Price | None) -> str:
+def _past_field(fields: Mapping[tuple[str, date], str], old_price: Price, new_price: Price | None) -> str:
     """Return the field at fault: a number of the same price, else the price that replaces it, else the whole list."""
-    if would is None:
+    if new_price is None:
         return "prices"
-    place = places[would.model, would.valid_from]
-    is_itself = (would.model, would.valid_from) == (was.model, was.valid_from)
-    return f"{place}.{_changed(was, would)}" if is_itself else place
+    field = fields[new_price.model, new_price.valid_from]
+    is_itself = (new_price.model, new_price.valid_from) == (old_price.model, old_price.valid_from)
+    return f"{field}.{_changed(old_price, new_price)}" if is_itself else field
 
 
 def _past_changes(
     before: Collection[Price], after: Collection[Price], *, today: date
 ) -> Iterator[tuple[str, date, Price, Price | None]]:
     """Yield model, day, old price and new price. Checks only the days on which prices begin; others cannot differ."""
-    old, new = Book(before), Book(after)
-    for model in sorted({one.model for one in (*before, *after)} | {EVERY_MODEL}):
-        for day in sorted({*old.days_of(model), *new.days_of(model)}):
-            was, would = old.price_of(model, day), new.price_of(model, day)
-            if day < today and was is not None and not was.is_example and not _is_same(was, would):
-                yield model, day, was, would
+    old_book, new_book = Book(before), Book(after)
+    for model in sorted({price.model for price in (*before, *after)} | {EVERY_MODEL}):
+        for day in sorted({*old_book.days_of(model), *new_book.days_of(model)}):
+            old_price, new_price = old_book.price_of(model, day), new_book.price_of(model, day)
+            if (
+                day < today
+                and old_price is not None
+                and not old_price.is_example
+                and not _is_same(old_price, new_price)
+            ):
+                yield model, day, old_price, new_price
 
 
-def _past_words(model: str, day: date, was: Price, *, is_missing: bool) -> str:
-    said = ", ".join(f"{name} {text(getattr(was, name))}" for name in ASKED)
-    whose = f"of {model}" if model else "of every model"
-    begins = "lacks" if is_missing else "would change"
-    return f"{begins} the price {whose} on {day}, which has been invoiced: {said}"
+def _past_words(model: str, day: date, old_price: Price, *, is_missing: bool) -> str:
+    amounts = ", ".join(f"{name} {text(getattr(old_price, name))}" for name in ASKED)
+    model_phrase = f"of {model}" if model else "of every model"
+    problem = "lacks" if is_missing else "would change"
+    return f"{problem} the price {model_phrase} on {day}, which has been invoiced: {amounts}"
 
 
-def _changed(was: Price, would: Price) -> str:
-    return next((one for one in ASKED if getattr(would, one) != getattr(was, one)), "is_example")
+def _changed(old_price: Price, new_price: Price) -> str:
+    return next((name for name in ASKED if getattr(new_price, name) != getattr(old_price, name)), "is_example")
 
 
 def _check(before: Sequence[Price], after: Sequence[Price], *, today: date) -> None:
@@ -132,28 +137,28 @@ def _check(before: Sequence[Price], after: Sequence[Price], *, today: date) -> N
 
 def _own_problems(prices: Sequence[Price]) -> Iterator[FieldProblem]:
     seen: dict[tuple[str, date], int] = {}
-    for number, one in enumerate(prices):
-        first = seen.setdefault((one.model, one.valid_from), number)
+    for number, price in enumerate(prices):
+        first = seen.setdefault((price.model, price.valid_from), number)
         if first != number:
-            yield FieldProblem(f"prices.{number}.valid_from", f"{one.valid_from} is that of prices.{first} as well")
-        if one.cached_input > one.input:
-            words = f"{text(one.cached_input)} is more than input, which is {text(one.input)}"
+            yield FieldProblem(f"prices.{number}.valid_from", f"{price.valid_from} is that of prices.{first} as well")
+        if price.cached_input > price.input:
+            words = f"{text(price.cached_input)} is more than input, which is {text(price.input)}"
             yield FieldProblem(f"prices.{number}.cached_input", words)
 
 
 def _currency_problems(before: Iterable[Price], after: Iterable[Price], *, today: date) -> Iterator[FieldProblem]:
-    wanted = sorted({one.currency for one in after})
-    invoiced = currency_of(one for one in before if one.valid_from < today and not one.is_example)
-    if len(wanted) > 1:
-        yield FieldProblem("currency", f"{' and '.join(wanted)} are more than one, and amounts of them have no sum")
-    elif invoiced and wanted and wanted != [invoiced]:
-        words = f"{wanted[0]} is another than {invoiced}, in which days before today have been invoiced"
+    currencies = sorted({price.currency for price in after})
+    invoiced = currency_of(price for price in before if price.valid_from < today and not price.is_example)
+    if len(currencies) > 1:
+        yield FieldProblem("currency", f"{' and '.join(currencies)} are more than one, and amounts of them have no sum")
+    elif invoiced and currencies and currencies != [invoiced]:
+        words = f"{currencies[0]} is another than {invoiced}, in which days before today have been invoiced"
         yield FieldProblem("currency", words)
 
 
-def _is_same(one: Price, other: Price | None) -> bool:
+def _is_same(old_price: Price, new_price: Price | None) -> bool:
     """Return whether both cost the customer the same."""
-    return other is not None and _paid(one) == _paid(other)
+    return new_price is not None and _paid(old_price) == _paid(new_price)
 
 
 def _paid(price: Price) -> tuple[Any, ...]:
@@ -167,12 +172,12 @@ def _list_lock() -> models.PriceList:
 
 def _replace(before: Sequence[Price], after: Sequence[Price], *, actor: Actor) -> None:
     """Replace the rows. Prices that stay keep their author and their time."""
-    kept = frozenset(before) & frozenset(after)
-    stays = {(one.model, one.valid_from) for one in kept}
-    gone = [row.pk for row in _rows() if (row.model, row.valid_from) not in stays]
-    models.Price.objects.filter(pk__in=gone).delete()
+    unchanged = frozenset(before) & frozenset(after)
+    unchanged_keys = {(price.model, price.valid_from) for price in unchanged}
+    removed_ids = [row.pk for row in _rows() if (row.model, row.valid_from) not in unchanged_keys]
+    models.Price.objects.filter(pk__in=removed_ids).delete()
     models.Price.objects.bulk_create(
-        models.Price(**_columns(one), created_by=actor.name) for one in after if one not in kept
+        models.Price(**_columns(price), created_by=actor.name) for price in after if price not in unchanged
     )
 
 
@@ -198,8 +203,8 @@ def _columns(price: Price) -> Mapping[str, Any]:
 
 def _described(prices: Iterable[Price]) -> list[dict[str, Any]]:
     """Return the prices for the audit trail, with exact numbers as text."""
-    ordered = sorted(prices, key=lambda one: (one.model, one.valid_from))
+    ordered = sorted(prices, key=lambda price: (price.model, price.valid_from))
     return [
-        {**_columns(one), "valid_from": str(one.valid_from), **{name: text(getattr(one, name)) for name in ASKED}}
-        for one in ordered
+        {**_columns(price), "valid_from": str(price.valid_from), **{name: text(getattr(price, name)) for name in ASKED}}
+        for price in ordered
     ]

@@ -47,24 +47,24 @@ def reconciliation_run(*, now: datetime) -> bool:
     if newest is not None and newest.at <= now < newest.at + timedelta(seconds=REST * newest.took_seconds):
         return False
     began = time.perf_counter()
-    found = reconciled(now)
-    reconciliation_keep(found, took_seconds=time.perf_counter() - began)
+    comparison = reconciled(now)
+    reconciliation_keep(comparison, took_seconds=time.perf_counter() - began)
     return True
 
 
-def reconciliation_keep(found: Found, *, took_seconds: float) -> None:
+def reconciliation_keep(comparison: Found, *, took_seconds: float) -> None:
     """Store the result, unless a newer one is already there."""
     values = {
-        "at": found.at,
+        "at": comparison.at,
         "took_seconds": round(took_seconds, 3),
-        "compared": dict(found.compared),
-        "differences": [told(one) for one in found.differences[:MOST_KEPT]],
-        "totals": _totals(found),
+        "compared": dict(comparison.compared),
+        "differences": [told(difference) for difference in comparison.differences[:MOST_KEPT]],
+        "totals": _totals(comparison),
     }
-    made, known = Reconciliation(pk=THE_RESULT, **values), Reconciliation.objects.filter(pk=THE_RESULT)
-    is_over = Q(at__lte=found.at) | Q(at__gt=found.at + SET_BACK)
-    if known.filter(is_over).update(**values) == 0:
-        Reconciliation.objects.bulk_create([made], ignore_conflicts=True)
+    new_row, stored_rows = Reconciliation(pk=THE_RESULT, **values), Reconciliation.objects.filter(pk=THE_RESULT)
+    is_older = Q(at__lte=comparison.at) | Q(at__gt=comparison.at + SET_BACK)
+    if stored_rows.filter(is_older).update(**values) == 0:
+        Reconciliation.objects.bulk_create([new_row], ignore_conflicts=True)
 
 
 def reconciliation_newest() -> Reconciliation | None:
@@ -88,23 +88,23 @@ def differences_measure() -> None:
         reconciliation_differences.labels(between).set(tokens)
 
 
-def told(one: Difference) -> ToldDifference:
-    first, _, second = one.between.partition(" and ")
+def told(difference: Difference) -> ToldDifference:
+    first, _, second = difference.between.partition(" and ")
     return {
-        "between": one.between,
-        "place": one.place,
-        "agent": one.agent,
-        "namespace": one.namespace or None,
-        "namespace_id": one.namespace_id,
-        "boot": one.boot,
-        "day": None if one.day is None else str(one.day),
-        "level": one.level,
-        "start": None if one.start is None else one.start.isoformat(),
-        "sides": {first: asdict(one.sides[0]), second: asdict(one.sides[1])},
-        "difference": asdict(one.difference),
-        "refused": None if one.refused is None else _refused(one.refused),
-        "is_explained": one.is_explained,
-        "tokens": one.tokens,
+        "between": difference.between,
+        "place": difference.place,
+        "agent": difference.agent,
+        "namespace": difference.namespace or None,
+        "namespace_id": difference.namespace_id,
+        "boot": difference.boot,
+        "day": None if difference.day is None else str(difference.day),
+        "level": difference.level,
+        "start": None if difference.start is None else difference.start.isoformat(),
+        "sides": {first: asdict(difference.sides[0]), second: asdict(difference.sides[1])},
+        "difference": asdict(difference.difference),
+        "refused": None if difference.refused is None else _refused(difference.refused),
+        "is_explained": difference.is_explained,
+        "tokens": difference.tokens,
     }
 
 
@@ -112,12 +112,16 @@ def _refused(refused: Refused) -> dict[str, Any]:
     return {"rows": refused.rows, **asdict(refused.told), "why": list(refused.why)}
 
 
-def _totals(found: Found) -> dict[str, dict[str, int]]:
+def _totals(comparison: Found) -> dict[str, dict[str, int]]:
     totals: dict[str, dict[str, int]] = {}
-    for between in found.compared:
-        ones = [one for one in found.differences if one.between == between]
-        apart = sum((_absolute(one.difference) for one in ones), Counted())
-        totals[between] = {"differences": len(ones), "tokens": sum(one.tokens for one in ones), **asdict(apart)}
+    for between in comparison.compared:
+        differences = [difference for difference in comparison.differences if difference.between == between]
+        total = sum((_absolute(difference.difference) for difference in differences), Counted())
+        totals[between] = {
+            "differences": len(differences),
+            "tokens": sum(difference.tokens for difference in differences),
+            **asdict(total),
+        }
     return totals
 
 

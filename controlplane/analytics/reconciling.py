@@ -88,11 +88,11 @@ class Difference:
     @property
     def place(self) -> str:
         """The place of the difference, for display."""
-        whose = self.namespace or ("the fleet" if self.namespace_id == 0 else f"namespace {self.namespace_id}")
+        namespace = self.namespace or ("the fleet" if self.namespace_id == 0 else f"namespace {self.namespace_id}")
         boot = None if self.boot is None else f"boot {self.boot}"
-        when = None if self.start is None else f"{self.level} s from {self.start:%F %R} UTC"
+        span = None if self.start is None else f"{self.level} s from {self.start:%F %R} UTC"
         day = None if self.day is None else str(self.day)
-        return ", ".join(part for part in (self.agent, whose, boot, day, when) if part is not None)
+        return ", ".join(part for part in (self.agent, namespace, boot, day, span) if part is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +110,18 @@ def reconcile(now: datetime) -> list[Difference]:
 def reconciled(now: datetime) -> Found:
     """Return all differences, and how many pairs were compared."""
     compared: dict[Between, int] = {}
-    found: list[Difference] = []
+    differences: list[Difference] = []
     with _snapshot():
         days = partitions()
-        for between, sql, asked in _questions(days):
-            rows = _rows(sql, asked)
+        for between, sql, parameters in _questions(days):
+            rows = _rows(sql, parameters)
             compared[between] = rows[0][0] if rows else 0
-            found += [_difference(between, row) for row in rows if row[-1]]
-        found = _named(_explained(found))
-    found.sort(key=lambda one: (-one.tokens, -abs(one.difference.requests), one.place))
-    return Found(now, compared, found)
+            differences += [_difference(between, row) for row in rows if row[-1]]
+        differences = _named(_explained(differences))
+    differences.sort(
+        key=lambda difference: (-difference.tokens, -abs(difference.difference.requests), difference.place)
+    )
+    return Found(now, compared, differences)
 
 
 @contextmanager
@@ -145,62 +147,67 @@ def _questions(days: Sequence[date]) -> Iterator[tuple[Between, str, dict[str, A
 
 
 def _difference(between: Between, row: Sequence[Any]) -> Difference:
-    _, agent, boot, namespace_id, day, level, start, *told, _ = row
-    sides = (Counted(*told[: len(COUNTED)]), Counted(*told[len(COUNTED) :]))
+    _, agent, boot, namespace_id, day, level, start, *counts, _ = row
+    sides = (Counted(*counts[: len(COUNTED)]), Counted(*counts[len(COUNTED) :]))
     return Difference(between, namespace_id, sides, agent, boot, day, level, start)
 
 
-def _rows(sql: str, asked: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def _rows(sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, asked)
+        cursor.execute(sql, parameters)
         return list(cursor.fetchall())
 
 
 # Explanations and names
 
 
-def _explained(found: Sequence[Difference]) -> list[Difference]:
+def _explained(differences: Sequence[Difference]) -> list[Difference]:
     """Attach the refused rows to the differences between engine and ledger."""
-    agents = {one.agent for one in found if one.between == BETWEEN[0]}
+    agents = {difference.agent for difference in differences if difference.between == BETWEEN[0]}
     rows = list(RefusedRow.objects.filter(agent__in=agents).order_by("pk")) if agents else []
-    by_place: dict[tuple[str, int], list[RefusedRow]] = defaultdict(list)
+    refused_rows: dict[tuple[str, int], list[RefusedRow]] = defaultdict(list)
     for row in rows:
-        by_place[row.agent, _namespace_of(row.told)].append(row)
-    return [_with_refused(one, by_place) if one.between == BETWEEN[0] else one for one in found]
+        refused_rows[row.agent, _namespace_of(row.told)].append(row)
+    return [
+        _with_refused(difference, refused_rows) if difference.between == BETWEEN[0] else difference
+        for difference in differences
+    ]
 
 
-def _with_refused(one: Difference, by_place: Mapping[tuple[str, int], Sequence[RefusedRow]]) -> Difference:
+def _with_refused(difference: Difference, refused_rows: Mapping[tuple[str, int], Sequence[RefusedRow]]) -> Difference:
     """Attach the refused rows of this boot: those of this namespace, and lost journal records of any namespace."""
-    lost = [row for row in by_place.get((str(one.agent), NOBODY), ()) if row.field == "lost"]
-    rows = [row for row in by_place.get((str(one.agent), one.namespace_id), ()) if row.field in EXPLAINING]
-    rows = [row for row in (*rows, *lost) if isinstance(row.told, dict) and row.told.get("boot") == one.boot]
-    return replace(one, refused=_together(rows)) if rows else one
+    lost = [row for row in refused_rows.get((str(difference.agent), NOBODY), ()) if row.field == "lost"]
+    rows = [
+        row for row in refused_rows.get((str(difference.agent), difference.namespace_id), ()) if row.field in EXPLAINING
+    ]
+    rows = [row for row in (*rows, *lost) if isinstance(row.told, dict) and row.told.get("boot") == difference.boot]
+    return replace(difference, refused=_together(rows)) if rows else difference
 
 
 def _together(rows: Sequence[RefusedRow]) -> Refused:
-    why = dict.fromkeys(f"{row.field}: {row.problem}" for row in rows)
-    return Refused(len(rows), sum((_counts_of(row.told) for row in rows), Counted()), tuple(why)[:MOST_REASONS])
+    reasons = dict.fromkeys(f"{row.field}: {row.problem}" for row in rows)
+    return Refused(len(rows), sum((_counts_of(row.told) for row in rows), Counted()), tuple(reasons)[:MOST_REASONS])
 
 
-def _namespace_of(told: Any) -> int:
+def _namespace_of(refused_row: Any) -> int:
     """Return the namespace of a refused row, in which an agent may have sent anything."""
-    name = told.get("namespace") if isinstance(told, dict) else None
+    name = refused_row.get("namespace") if isinstance(refused_row, dict) else None
     return int(name) if isinstance(name, str) and re.fullmatch(r"[0-9]{1,18}", name) else NOBODY
 
 
-def _counts_of(told: Any) -> Counted:
-    counts = told.get("counts") if isinstance(told, dict) else None
-    known = counts if isinstance(counts, dict) else {}
-    return Counted(*(_count(known.get(name)) for name in COUNTED))
+def _counts_of(refused_row: Any) -> Counted:
+    counts = refused_row.get("counts") if isinstance(refused_row, dict) else None
+    valid_counts = counts if isinstance(counts, dict) else {}
+    return Counted(*(_count(valid_counts.get(name)) for name in COUNTED))
 
 
-def _count(told: Any) -> int:
+def _count(count: Any) -> int:
     """Return a count if it would have been accepted, else 0: an absurd number explains nothing."""
-    return told if type(told) is int and 0 <= told <= MOST else 0
+    return count if type(count) is int and 0 <= count <= MOST else 0
 
 
-def _named(found: Sequence[Difference]) -> list[Difference]:
-    wanted = {one.namespace_id for one in found}
-    rows = Namespace.objects.filter(pk__in=wanted) if wanted else Namespace.objects.none()
+def _named(differences: Sequence[Difference]) -> list[Difference]:
+    namespace_ids = {difference.namespace_id for difference in differences}
+    rows = Namespace.objects.filter(pk__in=namespace_ids) if namespace_ids else Namespace.objects.none()
     names = {pk: f"{org}/{slug}" for pk, org, slug in rows.values_list("pk", "organisation__slug", "slug")}
-    return [replace(one, namespace=names.get(one.namespace_id, "")) for one in found]
+    return [replace(difference, namespace=names.get(difference.namespace_id, "")) for difference in differences]

@@ -62,41 +62,45 @@ def retain(now: datetime) -> int:
 
 
 def _parts(now: datetime) -> list[tuple[str, Callable[[], int]]]:
-    rows = [(one.model.__name__, partial(rows_remove, one, seconds=PART_SECONDS)) for one in _over(now)]
-    pieces = [(f"pieces of {one.seconds} s", partial(pieces_forget, one, now)) for one in LEVELS.values()]
+    rows = [(queryset.model.__name__, partial(rows_remove, queryset, seconds=PART_SECONDS)) for queryset in _over(now)]
+    pieces = [(f"pieces of {level.seconds} s", partial(pieces_forget, level, now)) for level in LEVELS.values()]
     days = ("days of minutes", partial(days_drop, now))
     return [("days ahead", lambda: len(partitions_ahead(now)) * 0), days, *pieces, *rows]
 
 
 def _over(now: datetime) -> "list[QuerySet[Any]]":
-    gone = ~Exists(Agent.objects.filter(pk=OuterRef("agent"), revoked_at=None))
+    is_gone = ~Exists(Agent.objects.filter(pk=OuterRef("agent"), revoked_at=None))
     # An engine counts since its boot, however long ago; the entries compared with its count stay as long.
-    counts = Exists(EngineTotal.objects.filter(**{name: OuterRef(name) for name in ("agent", "boot", "namespace_id")}))
+    has_total = Exists(
+        EngineTotal.objects.filter(**{name: OuterRef(name) for name in ("agent", "boot", "namespace_id")})
+    )
     # A running engine still reports counters that have not risen for long, so they must stay known.
-    tells = Exists(PoolMinute.objects.filter(agent=OuterRef("agent"), boot=OuterRef("boot")))
+    is_reporting = Exists(PoolMinute.objects.filter(agent=OuterRef("agent"), boot=OuterRef("boot")))
     return [
-        *(Eviction.objects.filter(level=level, start__lt=now - kept) for level, kept in EVICTIONS_KEPT.items()),
-        EvictionCounter.objects.filter(~tells, at__lt=now - LEDGER_KEPT),
-        PinHeld.objects.filter(gone),
-        LedgerEntry.objects.filter(~counts, day__lt=(now - LEDGER_KEPT).astimezone(UTC).date()),
+        *(Eviction.objects.filter(level=level, start__lt=now - kept_for) for level, kept_for in EVICTIONS_KEPT.items()),
+        EvictionCounter.objects.filter(~is_reporting, at__lt=now - LEDGER_KEPT),
+        PinHeld.objects.filter(is_gone),
+        LedgerEntry.objects.filter(~has_total, day__lt=(now - LEDGER_KEPT).astimezone(UTC).date()),
         EngineTotal.objects.filter(at__lt=now - LEDGER_KEPT),
         JournalRead.objects.filter(at__lt=now - LEDGER_KEPT),
         PoolMinute.objects.filter(minute__lt=now - POOL_MINUTES_KEPT),
         RefusedRow.objects.filter(at__lt=now - REFUSED_KEPT),
-        Residence.objects.filter(gone),
-        ReuseCurve.objects.filter(gone),
-        Divergence.objects.filter(gone),
+        Residence.objects.filter(is_gone),
+        ReuseCurve.objects.filter(is_gone),
+        Divergence.objects.filter(is_gone),
         PredictedEffect.objects.filter(~Exists(PolicyRevision.objects.filter(pk=OuterRef("revision_id")))),
         # These get no more rows: an agent's last batch came before it was revoked.
-        Series.objects.filter(gone, ~Exists(Minute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
-        KeySeries.objects.filter(gone, ~Exists(KeyMinute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
+        Series.objects.filter(is_gone, ~Exists(Minute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
+        KeySeries.objects.filter(is_gone, ~Exists(KeyMinute.objects.filter(series_id=OuterRef("pk")))).exclude(
+            agent=""
+        ),
     ]
 
 
 def days_drop(now: datetime) -> int:
     """Drop the days that are rolled up and so old that their rows are no longer accepted. Return how many."""
-    over = [day for day in partitions() if _moment(day) + timedelta(days=1) < now - MINUTES_KEPT]
-    return sum(_dropped(day) for day in over if is_day_rolled(day))
+    expired_days = [day for day in partitions() if _moment(day) + timedelta(days=1) < now - MINUTES_KEPT]
+    return sum(_dropped(day) for day in expired_days if is_day_rolled(day))
 
 
 def is_day_rolled(day: date) -> bool:
@@ -133,7 +137,7 @@ def pieces_forget(level: Level, now: datetime) -> int:
 def _kept_from(level: Level, now: datetime) -> datetime:
     """Return the day from which pieces stay. A piece stays at any age until the level above has summed it."""
     before = floored(now - timedelta(days=level.kept_days), DAY_SECONDS)
-    above = next((one for one in LEVELS.values() if one.source == level.seconds), None)
+    above = next((candidate for candidate in LEVELS.values() if candidate.source == level.seconds), None)
     waiting = None if above is None else _first_waiting(level, above, before)
     return before if waiting is None else floored(waiting, DAY_SECONDS)
 

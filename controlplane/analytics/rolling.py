@@ -74,22 +74,22 @@ def roll(now: datetime, *, seconds: float = RUN_SECONDS) -> int:
 def _roll_until(now: datetime, until: float) -> int:
     """Roll up many spans together while they are small, as after an outage at night; one by one while they are
     large."""
-    rolled, together = 0, 1
+    rolled, batch_size = 0, 1
     for level, starts in blocks_due(now):
-        for first in range(0, len(starts), together):
+        for first in range(0, len(starts), batch_size):
             began = time.monotonic()
             if began >= until:
                 return rolled
-            rolled += _rolled(level, starts[first : first + together])
-        together = min(MOST_TOGETHER, together * 2) if time.monotonic() - began < QUICK_SECONDS else 1
+            rolled += _rolled(level, starts[first : first + batch_size])
+        batch_size = min(MOST_TOGETHER, batch_size * 2) if time.monotonic() - began < QUICK_SECONDS else 1
     return rolled
 
 
 def blocks_due(now: datetime) -> list[tuple[Level, list[datetime]]]:
     """Return the due spans by level and block. Days and hours first: they are few, and their parts are complete."""
-    found = [block for seconds in (86_400, 3_600) for block in _blocks(LEVELS[seconds], now)]
+    large = [block for seconds in (86_400, 3_600) for block in _blocks(LEVELS[seconds], now)]
     small = [block for seconds in (60, 300) for block in _blocks(LEVELS[seconds], now)]
-    return found + sorted(small, key=lambda block: block[1][0])
+    return large + sorted(small, key=lambda block: block[1][0])
 
 
 def _blocks(level: Level, now: datetime) -> Iterator[tuple[Level, list[datetime]]]:
@@ -142,25 +142,25 @@ def _first(level: Level, now: datetime) -> datetime | None:
     if not days:
         return None
     first = datetime(days[0].year, days[0].month, days[0].day, tzinfo=UTC)
-    if any(one.source == level.seconds for one in LEVELS.values()):
+    if any(candidate.source == level.seconds for candidate in LEVELS.values()):
         return first
     return max(first, floored(now - timedelta(days=level.kept_days), DAY_SECONDS))
 
 
 def _rolled(level: Level, starts: Sequence[datetime]) -> int:
     """Roll up the spans. Return 0 if their hours are being written to or it took too long; the next run tries again."""
-    place = (level.seconds, starts[0])
+    block_key = (level.seconds, starts[0])
     try:
-        rolled = spans_roll(level, starts, is_hurried=_failed[place] < HURRIED_TRIES)
+        rolled = spans_roll(level, starts, is_hurried=_failed[block_key] < HURRIED_TRIES)
     except OperationalError as error:
         if not is_busy(error):
             raise
-        _failed[place] += 1
-        more = {"level": level.seconds, "first": str(starts[0]), "times": _failed[place]}
-        loud = logging.ERROR if _failed[place] == HURRIED_TRIES else logging.INFO
-        log.log(loud, "spans have to wait for the next run", extra=more)
+        _failed[block_key] += 1
+        extra = {"level": level.seconds, "first": str(starts[0]), "times": _failed[block_key]}
+        log_level = logging.ERROR if _failed[block_key] == HURRIED_TRIES else logging.INFO
+        log.log(log_level, "spans have to wait for the next run", extra=extra)
         return 0
-    _failed.pop(place, None)
+    _failed.pop(block_key, None)
     return rolled
 
 

@@ -30,7 +30,7 @@ HELD: Final = ("resident_bytes", "host_bytes", *BLOCK_COLUMNS)  # of a namespace
 POOL: Final = ("capacity_bytes", "used_bytes", "evictable_bytes")
 TOTALS: Final = ("requests", "prompt_tokens", "cached_tokens")
 # The isolation canary's tenants are stored under ids that no organisation and no namespace has.
-CANARY_NUMBERS: Final[Mapping[str, int]] = {name: -2 - place for place, name in enumerate(CANARIES)}
+CANARY_NUMBERS: Final[Mapping[str, int]] = {name: -2 - index for index, name in enumerate(CANARIES)}
 PROBE: Final = "probe"
 NO_ROW: Final = -1  # the row of a problem with the report itself
 LONGEST_SHOWN: Final = 60
@@ -76,9 +76,9 @@ class Judge:
     owners: Owners
     foreign: frozenset[str] = frozenset()  # namespaces that this agent must not serve
 
-    def row(self, told: Any) -> Counted | Problem:
+    def row(self, reported_row: Any) -> Counted | Problem:
         try:
-            row = typed(told, _Row, root="row")
+            row = typed(reported_row, _Row, root="row")
             counts = astuple(typed(row.counts, _Counts, "counts"))
             missed = astuple(typed(row.missed, _Missed, "missed"))
         except MalformedMessage as error:
@@ -121,11 +121,11 @@ class Judge:
             return Problem(field, f"is more than {(AHEAD_SECONDS + set_back) // 60:,} minutes ahead: {shown(at)}")
         return None
 
-    def namespace_problem(self, field: str, told: Any) -> Problem | None:
-        if type(told) is not str or told not in self.owners:
-            return Problem(field, f"there is no namespace {shown(told)}")
-        if told in self.foreign:
-            return Problem(field, f"is not this agent's to serve: {shown(told)}")
+    def namespace_problem(self, field: str, namespace: Any) -> Problem | None:
+        if type(namespace) is not str or namespace not in self.owners:
+            return Problem(field, f"there is no namespace {shown(namespace)}")
+        if namespace in self.foreign:
+            return Problem(field, f"is not this agent's to serve: {shown(namespace)}")
         return None
 
 
@@ -134,9 +134,9 @@ def judge(now: datetime, owners: Owners, foreign: Iterable[str] = ()) -> Judge:
     return Judge(seconds - OLDEST_SECONDS, seconds + AHEAD_SECONDS, owners, frozenset(foreign))
 
 
-def namespace_number(told: str) -> int:
+def namespace_number(namespace: str) -> int:
     """Return the stored id of a namespace that was found valid."""
-    return CANARY_NUMBERS[told] if told in CANARY_NUMBERS else int(told)
+    return CANARY_NUMBERS[namespace] if namespace in CANARY_NUMBERS else int(namespace)
 
 
 def minute_of(at: float) -> int:
@@ -151,10 +151,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
 
-def told_read(field: str, told: Any, type_: type[T]) -> T | Problem:
+def told_read(field: str, reported_part: Any, type_: type[T]) -> T | Problem:
     """Return the value as that type, or what is wrong with it."""
     try:
-        return typed(told, type_, field)
+        return typed(reported_part, type_, field)
     except MalformedMessage as error:
         return Problem(error.field, error.problem)
 
@@ -201,20 +201,20 @@ HELD_NUMBERS: Final = defstruct(
 POOL_NUMBERS: Final = defstruct("Pool", [(name, Size) for name in POOL], forbid_unknown_fields=True)
 
 
-def numbers_read(field: str, told: Any, type_: type[Struct]) -> tuple[int, ...] | Problem:
+def numbers_read(field: str, reported_numbers: Any, type_: type[Struct]) -> tuple[int, ...] | Problem:
     """Return the numbers in the order of the type's fields, or what is wrong with them."""
-    found = told_read(field, told, type_)
-    return found if isinstance(found, Problem) else astuple(found)
+    numbers = told_read(field, reported_numbers, type_)
+    return numbers if isinstance(numbers, Problem) else astuple(numbers)
 
 
-def total_read(field: str, told: Any) -> list[int] | Problem:
+def total_read(field: str, numbers: Any) -> list[int] | Problem:
     """Return the numbers by TOTALS, or a problem. There are many, and a check by type takes twice as long."""
-    if type(told) is not list or len(told) != len(TOTALS):
+    if type(numbers) is not list or len(numbers) != len(TOTALS):
         return Problem(field, f"must be a list of {', '.join(TOTALS)}")
-    for value in told:
-        if type(value) is not int or not 0 <= value <= MOST_TOTAL:
-            return Problem(field, f"must be whole numbers from 0 to {MOST_TOTAL}, found {shown(value)}")
-    return told
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= MOST_TOTAL:
+            return Problem(field, f"must be whole numbers from 0 to {MOST_TOTAL}, found {shown(number)}")
+    return numbers
 
 
 MOST_CURVES: Final = 32
@@ -235,9 +235,9 @@ class _Gaps(Struct, forbid_unknown_fields=True):
     curves: Annotated[list[_Curve], Meta(max_length=MOST_CURVES)]
 
 
-def gaps_problem(field: str, told: Any) -> Problem | None:
+def gaps_problem(field: str, reported_gaps: Any) -> Problem | None:
     """Return what is wrong with the curves of one namespace, or None."""
-    gaps = told_read(field, told, _Gaps)
+    gaps = told_read(field, reported_gaps, _Gaps)
     if isinstance(gaps, Problem):
         return gaps
     points = len(gaps.ttls)

@@ -66,9 +66,9 @@ def totals(
     scope: Scope, window: Window, *, kinds: Sequence[str] = KINDS, spans: Sequence[Span] | None = None
 ) -> Totals:
     with consistent_read():
-        found = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
-        ((_, counts),) = counts_by(scope, found, kinds=kinds)
-        return Totals(window.end, counts, times_by_code(scope, found, kinds=kinds))
+        window_spans = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
+        ((_, counts),) = counts_by(scope, window_spans, kinds=kinds)
+        return Totals(window.end, counts, times_by_code(scope, window_spans, kinds=kinds))
 
 
 def totals_counts(
@@ -81,8 +81,8 @@ def totals_counts(
 ) -> Counts:
     """Return the counts without the latency histogram, which is most of the work."""
     with consistent_read():
-        found = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
-        ((_, counts),) = counts_by(scope, found, kinds=kinds, columns=columns)
+        window_spans = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
+        ((_, counts),) = counts_by(scope, window_spans, kinds=kinds, columns=columns)
         return counts
 
 
@@ -98,8 +98,8 @@ def totals_by(
     """Return counts by namespace id, organisation id or model name. `spans` must not be those of the whole fleet."""
     with consistent_read():
         is_fleet = scope.is_fleet and by == "model"
-        found = spans_of(window, is_fleet=is_fleet) if spans is None else spans
-        return {key: counts for (key,), counts in counts_by(scope, found, by, kinds=kinds, columns=columns)}
+        window_spans = spans_of(window, is_fleet=is_fleet) if spans is None else spans
+        return {key: counts for (key,), counts in counts_by(scope, window_spans, by, kinds=kinds, columns=columns)}
 
 
 def totals_by_day_and_model(scope: Scope, start_day: date, end_day: date) -> dict[tuple[date, str], Counts]:
@@ -124,11 +124,11 @@ def window_times(scope: Scope, spans: Sequence[Span]) -> Mapping[int, int]:
 
 def added(parts: Iterable[Counts]) -> Counts:
     """Return the sum of the parts, with the cap that every sum has."""
-    found = dict(NOTHING)
+    sums = dict(NOTHING)
     for part in parts:
-        for name in found:
-            found[name] = min(MOST, found[name] + part[name])
-    return found
+        for name in sums:
+            sums[name] = min(MOST, sums[name] + part[name])
+    return sums
 
 
 def series(
@@ -143,8 +143,8 @@ def series(
     step_check(step_seconds, window)
     with consistent_read():
         spans = spans_of(window, is_fleet=scope.is_fleet, step_seconds=step_seconds)
-        found = counts_by(scope, spans, "step", kinds=kinds, columns=columns, step_seconds=step_seconds)
-        counted = {max(at, window.start): counts for (at,), counts in found}
+        rows = counts_by(scope, spans, "step", kinds=kinds, columns=columns, step_seconds=step_seconds)
+        counted = {max(at, window.start): counts for (at,), counts in rows}
     starts = step_starts(window, step_seconds)
     ends = [*starts[1:], window.until]
     return [Point(at, end, counted.get(at, NOTHING)) for at, end in zip(starts, ends, strict=True)]
@@ -164,7 +164,7 @@ def first_minute(scope: Scope, *, now: datetime | None = None) -> datetime | Non
 
 def _finest(pieces: Mapping[int, datetime]) -> tuple[int, datetime]:
     """Return level and start of the smallest piece kept of the oldest time: the first number lies in it."""
-    level, start = min(((level, start) for level, start in pieces.items()), key=lambda one: (one[1], one[0]))
+    level, start = min(((level, start) for level, start in pieces.items()), key=lambda piece: (piece[1], piece[0]))
     for finer, at in sorted(pieces.items(), reverse=True):
         if finer < level and at < start + timedelta(seconds=level):
             level, start = finer, at
@@ -189,10 +189,10 @@ def residence_by(scope: Scope, *, by: Literal["namespace", "organisation"]) -> d
 def names_of(by: Literal["namespace", "organisation"], ids: Collection[int]) -> dict[int, Named]:
     """Return the owners' names. Deleted owners are included, because their numbers stay."""
     if by == "namespace":
-        found = Namespace.objects.filter(pk__in=ids).values_list("pk", "slug", "deleted_at")
-        return {pk: Named(slug, deleted_at is not None) for pk, slug, deleted_at in found}
-    of = Organisation.objects.filter(pk__in=ids).values_list("pk", "slug", "state")
-    return {pk: Named(slug, state == Organisation.State.DELETED) for pk, slug, state in of}
+        namespaces = Namespace.objects.filter(pk__in=ids).values_list("pk", "slug", "deleted_at")
+        return {pk: Named(slug, deleted_at is not None) for pk, slug, deleted_at in namespaces}
+    organisations = Organisation.objects.filter(pk__in=ids).values_list("pk", "slug", "state")
+    return {pk: Named(slug, state == Organisation.State.DELETED) for pk, slug, state in organisations}
 
 
 # Joins consecutive pieces of a level into one run, so there are few rows for any number of pieces.

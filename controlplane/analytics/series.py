@@ -37,15 +37,15 @@ K = TypeVar("K", SeriesKey, KeySeriesKey)
 def _statements(table: str, kinds: Mapping[str, str]) -> tuple[str, str]:
     """Return the statements that find and create series. `kinds`: types of the index columns; the organisation
     follows."""
-    index, told = ", ".join(kinds), ", ".join([*kinds, "organisation_id"])
+    index, columns = ", ".join(kinds), ", ".join([*kinds, "organisation_id"])
     arrays = ", ".join(f"%s::{kind}[]" for kind in (*kinds.values(), "bigint"))
-    keys = f"unnest({arrays}) WITH ORDINALITY AS told({told}, place)"
+    keys = f"unnest({arrays}) WITH ORDINALITY AS told({columns}, place)"
     same = " AND ".join(f"one.{name} = told.{name}" for name in kinds)
     # One subquery for each key: a join of many keys would read the whole table.
     find = f"SELECT (SELECT id FROM {table} AS one WHERE {same}) FROM {keys} ORDER BY told.place"  # noqa: S608
-    order = ", ".join(str(place) for place in range(1, len(kinds) + 1))
+    order = ", ".join(str(position) for position in range(1, len(kinds) + 1))
     make = (
-        f"INSERT INTO {table} ({told}) SELECT {told} FROM {keys} ORDER BY {order} "  # noqa: S608
+        f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {keys} ORDER BY {order} "  # noqa: S608
         f"ON CONFLICT ({index}) DO NOTHING"
     )
     return find, make
@@ -69,13 +69,13 @@ def key_series_ensure(keys: Collection[KeySeriesKey]) -> dict[KeySeriesKey, int]
 
 
 def _ensure(keys: Collection[K], find: str, make: str) -> dict[K, int]:
-    found = _found(list(keys), find)
-    missing = [key for key in keys if key not in found]
+    ids_by_key = _found(list(keys), find)
+    missing = [key for key in keys if key not in ids_by_key]
     if missing:
         with connection.cursor() as cursor:
             cursor.execute(make, series_columns(missing))
-        found |= _found(missing, find)
-    return found
+        ids_by_key |= _found(missing, find)
+    return ids_by_key
 
 
 def _found(keys: Sequence[K], find: str) -> dict[K, int]:

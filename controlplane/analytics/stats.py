@@ -49,7 +49,7 @@ def stats_answer(
             "outcomes": {name: total[name] for name in OUTCOMES},
             "ttft_ms": {**_percentiles(spread, "ttft"), "hit_p50": hit_p50, "miss_p50": miss_p50},
             "duration_ms": _percentiles(spread, "duration"),
-            "ttft_by_length": [one.document() for one in compared],
+            "ttft_by_length": [comparison.document() for comparison in compared],
             "saved": {
                 "tokens": total["cached_tokens"],
                 "seconds": saved_seconds(compared),
@@ -80,7 +80,7 @@ def series_answer(
             "as_of": window.end,
             "covered_seconds": _covered(scope, window) if covered is None else covered,
             "step_seconds": step_seconds,
-            "points": [{"at": floored(one.start, step_seconds), **headline(one.counts)} for one in points],
+            "points": [{"at": floored(point.start, step_seconds), **headline(point.counts)} for point in points],
         }
 
 
@@ -184,19 +184,19 @@ def _percentiles(spread: Spread, metric: Metric) -> dict[str, float | None]:
 def _by_owner(scope: Scope, window: Window, spans: Sequence[Span]) -> dict[str, Any]:
     """Return the fleet by organisation, or an organisation by namespace, and what each has in the cache now."""
     by: Owner = "organisation" if scope.is_fleet else "namespace"
-    own = None if scope.is_fleet else spans
-    counted = selectors.totals_by(scope, window, by=by, columns=HEADLINE, spans=own)
+    owner_spans = None if scope.is_fleet else spans
+    counted = selectors.totals_by(scope, window, by=by, columns=HEADLINE, spans=owner_spans)
     resident = selectors.residence_by(scope, by=by) if scope.model is None else None
-    ids = {one for one, counts in counted.items() if any(counts.values())} | {*(resident or ())}
+    ids = {owner for owner, counts in counted.items() if any(counts.values())} | {*(resident or ())}
     names = selectors.names_of(by, ids)
     rows = [
         {
-            by: names[one].slug if one in names else None,
-            "is_deleted": one not in names or names[one].is_deleted,
-            **headline(counted.get(one, NOTHING)),
-            "resident_bytes": None if resident is None else resident.get(one, 0),
+            by: names[owner].slug if owner in names else None,
+            "is_deleted": owner not in names or names[owner].is_deleted,
+            **headline(counted.get(owner, NOTHING)),
+            "resident_bytes": None if resident is None else resident.get(owner, 0),
         }
-        for one in ids
+        for owner in ids
     ]
     total = None if resident is None else sum(resident.values())
     return {"resident_bytes": total, f"by_{by}": _largest_first(rows, by)}
@@ -207,12 +207,12 @@ def _by_key(scope: Scope, spans: Sequence[Span], whole: Counts) -> list[dict[str
     return [
         {
             "id": key,
-            "name": named and named.name,
-            "prefix": named and named.prefix,
-            "is_revoked": named is not None and named.is_revoked,
+            "name": api_key and api_key.name,
+            "prefix": api_key and api_key.prefix,
+            "is_revoked": api_key is not None and api_key.is_revoked,
             **headline(counts),
         }
-        for key, named, counts in parts_by_key(scope, spans, whole)
+        for key, api_key, counts in parts_by_key(scope, spans, whole)
     ]
 
 

@@ -52,56 +52,62 @@ class Place(NamedTuple):
 def namespace_places(ids: Collection[int]) -> dict[int, Place]:
     """Return the place of each namespace. Deleted ones are included: they were served before, and count."""
     rows = Namespace.objects.filter(pk__in=ids).values_list("pk", "organisation_id", "group_id") if ids else ()
-    found = {pk: Place(organisation, group) for pk, organisation, group in rows}
-    gone = set(ids) - found.keys() - {ALL_NAMESPACES}
-    if gone:  # their rows are gone, but earlier series name the organisation
-        before = Series.objects.filter(namespace_id__in=gone).values_list("namespace_id", "organisation_id")
-        found |= {namespace: Place(organisation, None) for namespace, organisation in before}
-    return found
+    memberships = {pk: Place(organisation, group) for pk, organisation, group in rows}
+    missing = set(ids) - memberships.keys() - {ALL_NAMESPACES}
+    if missing:  # their rows are gone, but earlier series name the organisation
+        earlier_series = Series.objects.filter(namespace_id__in=missing).values_list("namespace_id", "organisation_id")
+        memberships |= {namespace: Place(organisation, None) for namespace, organisation in earlier_series}
+    return memberships
 
 
-def namespaces_foreign(told: Mapping[str, Collection[int]], places: Mapping[int, Place]) -> dict[str, frozenset[int]]:
+def namespaces_foreign(
+    namespaces_by_agent: Mapping[str, Collection[int]], memberships: Mapping[int, Place]
+) -> dict[str, frozenset[int]]:
     """Return by agent the namespaces of other groups, unless the agent served them before they moved."""
-    groups = dict(Agent.objects.filter(pk__in=list(told)).values_list("pk", "group_id"))
-    found = {
-        agent: {one for one in ids if one in places and places[one].group not in (None, groups[agent])}
-        for agent, ids in told.items()
+    groups = dict(Agent.objects.filter(pk__in=list(namespaces_by_agent)).values_list("pk", "group_id"))
+    foreign = {
+        agent: {
+            namespace
+            for namespace in ids
+            if namespace in memberships and memberships[namespace].group not in (None, groups[agent])
+        }
+        for agent, ids in namespaces_by_agent.items()
         if agent in groups
     }
-    every = set().union(*found.values())
-    if every:
-        for agent, namespace in Series.objects.filter(namespace_id__in=every, agent__in=list(found)).values_list(
-            "agent", "namespace_id"
-        ):
-            found[agent].discard(namespace)
-    return {agent: frozenset(ids) for agent, ids in found.items()}
+    foreign_ids = set().union(*foreign.values())
+    if foreign_ids:
+        for agent, namespace in Series.objects.filter(
+            namespace_id__in=foreign_ids, agent__in=list(foreign)
+        ).values_list("agent", "namespace_id"):
+            foreign[agent].discard(namespace)
+    return {agent: frozenset(ids) for agent, ids in foreign.items()}
 
 
 def key_owners(ids: Collection[str]) -> dict[str, int]:
     """Return the organisation of each key. For keys deleted with their organisation, earlier series name it."""
     rows = ApiKey.objects.filter(pk__in=ids).values_list("pk", "organisation_id") if ids else ()
-    found = {str(pk): organisation for pk, organisation in rows}
-    if gone := set(ids) - found.keys():
-        found |= dict(KeySeries.objects.filter(key__in=gone).values_list("key", "organisation_id"))
-    return found
+    owners = {str(pk): organisation for pk, organisation in rows}
+    if missing := set(ids) - owners.keys():
+        owners |= dict(KeySeries.objects.filter(key__in=missing).values_list("key", "organisation_id"))
+    return owners
 
 
 def held_before(agents: Collection[str]) -> dict[str, dict[int, Held]]:
     if not agents:
         return {}
-    found: dict[str, dict[int, Held]] = {agent: {} for agent in agents}
+    residences: dict[str, dict[int, Held]] = {agent: {} for agent in agents}
     for row in Residence.objects.filter(agent__in=agents):
         numbers = tuple(getattr(row, name) for name in HELD)
-        found[row.agent][row.namespace_id] = Held(row.boot, numbers, row.at.timestamp(), row.formats)
-    return found
+        residences[row.agent][row.namespace_id] = Held(row.boot, numbers, row.at.timestamp(), row.formats)
+    return residences
 
 
-def journals_before(places: Collection[tuple[str, str]]) -> dict[tuple[str, str], Read]:
+def journals_before(journals: Collection[tuple[str, str]]) -> dict[tuple[str, str], Read]:
     """Return how far the journal of each agent and boot is counted."""
-    if not places:
+    if not journals:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(JOURNALS_FIND, [list(column) for column in zip(*sorted(places), strict=True)])
+        cursor.execute(JOURNALS_FIND, [list(column) for column in zip(*sorted(journals), strict=True)])
         return {(agent, boot): Read(*rest) for agent, boot, *rest in cursor.fetchall()}
 
 
@@ -111,10 +117,12 @@ JOURNALS_FIND: Final = (
 )
 
 
-def counters_before(places: Collection[CounterPlace]) -> dict[CounterPlace, Lost]:
-    if not places:
+def counters_before(counter_keys: Collection[CounterPlace]) -> dict[CounterPlace, Lost]:
+    if not counter_keys:
         return {}
-    columns = zip(*((one.agent, one.boot, *one.pair) for one in sorted(places)), strict=True)
+    columns = zip(
+        *((counter_key.agent, counter_key.boot, *counter_key.pair) for counter_key in sorted(counter_keys)), strict=True
+    )
     with connection.cursor() as cursor:
         cursor.execute(COUNTERS_FIND, [list(column) for column in columns])
         return {
@@ -134,66 +142,67 @@ COUNTERS_FIND: Final = (
 
 
 def journals_put(read: Mapping[tuple[str, str], Read], now: datetime) -> None:
-    kinds = "agent text, boot text, upto bigint, born bigint, is_reborn boolean, at timestamptz"
-    rows = [(*place, *one, now) for place, one in read.items()]
-    changed = f"{replaced_on_conflict(('upto', 'born', 'at'))}, is_reborn = old.is_reborn OR excluded.is_reborn"
-    _upsert(JournalRead, kinds, rows, "agent, boot", changed)
+    types = "agent text, boot text, upto bigint, born bigint, is_reborn boolean, at timestamptz"
+    rows = [(*journal, *position, now) for journal, position in read.items()]
+    updates = f"{replaced_on_conflict(('upto', 'born', 'at'))}, is_reborn = old.is_reborn OR excluded.is_reborn"
+    _upsert(JournalRead, types, rows, "agent, boot", updates)
 
 
 def ledger_add(ledger: Mapping[tuple[str, str, int, int], Sequence[int]]) -> None:
     sums = ", ".join(f"{name} = least(old.{name}, {MOST_SUM}) + excluded.{name}" for name in LEDGER)
     rows = [
-        (agent, boot, namespace, _EPOCH + timedelta(days=day), *(min(one, MOST_SUM) for one in numbers))
+        (agent, boot, namespace, _EPOCH + timedelta(days=day), *(min(count, MOST_SUM) for count in numbers))
         for (agent, boot, namespace, day), numbers in ledger.items()
     ]
     columns = ", ".join(f"{name} bigint" for name in (*LEDGER, "upto"))
-    kinds, changed = f"agent text, boot text, namespace_id bigint, day date, {columns}", f"{sums}, {_LEDGER_UPTO}"
-    _upsert(LedgerEntry, kinds, rows, "agent, boot, namespace_id, day", changed)
+    types, updates = f"agent text, boot text, namespace_id bigint, day date, {columns}", f"{sums}, {_LEDGER_UPTO}"
+    _upsert(LedgerEntry, types, rows, "agent, boot, namespace_id, day", updates)
 
 
 _LEDGER_UPTO: Final = "upto = greatest(old.upto, excluded.upto)"
 
 
 def totals_put(totals: Mapping[tuple[str, str, int], Total], now: datetime) -> None:
-    kinds = "agent text, boot text, namespace_id bigint, " + ", ".join(f"{name} bigint" for name in TOTALS)
-    rows = [(*place, *one.numbers, one.upto, now) for place, one in totals.items()]
-    columns = f"{kinds}, upto bigint, at timestamptz"
-    newest = "WHERE old.upto <= excluded.upto"
+    types = "agent text, boot text, namespace_id bigint, " + ", ".join(f"{name} bigint" for name in TOTALS)
+    rows = [(*key, *total.numbers, total.upto, now) for key, total in totals.items()]
+    columns = f"{types}, upto bigint, at timestamptz"
+    where = "WHERE old.upto <= excluded.upto"
     _upsert(
-        EngineTotal, columns, rows, "agent, boot, namespace_id", replaced_on_conflict((*TOTALS, "upto", "at")), newest
+        EngineTotal, columns, rows, "agent, boot, namespace_id", replaced_on_conflict((*TOTALS, "upto", "at")), where
     )
 
 
 def residences_put(residences: Mapping[str, Mapping[int, Held]]) -> None:
-    kinds = "agent text, namespace_id bigint, boot text, " + ", ".join(f"{name} bigint" for name in HELD)
+    types = "agent text, namespace_id bigint, boot text, " + ", ".join(f"{name} bigint" for name in HELD)
     rows = [
-        (agent, namespace, one.boot, *one.numbers, json_column(one.formats), _moment(one.at))
-        for agent, all_held in residences.items()
-        for namespace, one in all_held.items()
+        (agent, namespace, residence.boot, *residence.numbers, json_column(residence.formats), _moment(residence.at))
+        for agent, agent_residences in residences.items()
+        for namespace, residence in agent_residences.items()
     ]
-    changed = replaced_on_conflict(("boot", *HELD, "formats", "at"))
-    _upsert(Residence, f"{kinds}, formats jsonb, at timestamptz", rows, "agent, namespace_id", changed)
+    updates = replaced_on_conflict(("boot", *HELD, "formats", "at"))
+    _upsert(Residence, f"{types}, formats jsonb, at timestamptz", rows, "agent, namespace_id", updates)
 
 
 def counters_put(counters: Mapping[CounterPlace, Lost]) -> None:
-    kinds = "agent text, boot text, victim text, by text, cause text, blocks bigint, bytes bigint, at timestamptz"
+    types = "agent text, boot text, victim text, by text, cause text, blocks bigint, bytes bigint, at timestamptz"
     rows = [
-        (one.agent, one.boot, *one.pair, lost.blocks, lost.bytes, _moment(lost.at)) for one, lost in counters.items()
+        (counter.agent, counter.boot, *counter.pair, lost.blocks, lost.bytes, _moment(lost.at))
+        for counter, lost in counters.items()
     ]
     _upsert(
-        EvictionCounter, kinds, rows, "agent, boot, victim, by, cause", replaced_on_conflict(("blocks", "bytes", "at"))
+        EvictionCounter, types, rows, "agent, boot, victim, by, cause", replaced_on_conflict(("blocks", "bytes", "at"))
     )
 
 
 def evictions_add(buckets: Mapping[Bucket, Lost]) -> None:
     """Add to the buckets in the order of their keys, because other agents' transactions add to the same rows."""
-    kinds = "level integer, start timestamptz, victim_id bigint, by_id bigint, cause text, blocks bigint, bytes bigint"
+    types = "level integer, start timestamptz, victim_id bigint, by_id bigint, cause text, blocks bigint, bytes bigint"
     rows = [
-        (one.level, _moment(one.start), *one[2:], lost.blocks, min(lost.bytes, MOST_SUM), _moment(lost.at))
-        for one, lost in buckets.items()
+        (bucket.level, _moment(bucket.start), *bucket[2:], lost.blocks, min(lost.bytes, MOST_SUM), _moment(lost.at))
+        for bucket, lost in buckets.items()
     ]
-    changed = f"{sums_on_conflict(('blocks', 'bytes'))}, last_at = greatest(old.last_at, excluded.last_at)"
-    _upsert(Eviction, f"{kinds}, last_at timestamptz", rows, "level, start, victim_id, by_id, cause", changed)
+    updates = f"{sums_on_conflict(('blocks', 'bytes'))}, last_at = greatest(old.last_at, excluded.last_at)"
+    _upsert(Eviction, f"{types}, last_at timestamptz", rows, "level, start, victim_id, by_id, cause", updates)
 
 
 def pins_put(pins: Mapping[str, tuple[float, Mapping[UUID, PinTold]]]) -> None:
@@ -202,15 +211,15 @@ def pins_put(pins: Mapping[str, tuple[float, Mapping[UUID, PinTold]]]) -> None:
         return
     rows = [
         (agent, pin.id, namespace_number(pin.namespace), *astuple(pin)[2:], _moment(at))
-        for agent, (at, found) in pins.items()
-        for pin in found.values()
+        for agent, (at, agent_pins) in pins.items()
+        for pin in agent_pins.values()
     ]
-    kept = [[agent for agent, *_ in rows], [pin for _, pin, *_ in rows]]
-    _execute(PINS_FORGET, [sorted(pins), *kept])
-    kinds = "agent text, pin_id uuid, namespace_id bigint, state text, is_warming boolean, wanted_tokens bigint"
-    kinds += ", resident_tokens bigint, resident_bytes bigint, problem text, at timestamptz"
-    changed = replaced_on_conflict(("namespace_id", *PinTold.__struct_fields__[2:], "at"))
-    _upsert(PinHeld, kinds, rows, "agent, pin_id", changed)
+    kept_columns = [[agent for agent, *_ in rows], [pin for _, pin, *_ in rows]]
+    _execute(PINS_FORGET, [sorted(pins), *kept_columns])
+    types = "agent text, pin_id uuid, namespace_id bigint, state text, is_warming boolean, wanted_tokens bigint"
+    types += ", resident_tokens bigint, resident_bytes bigint, problem text, at timestamptz"
+    updates = replaced_on_conflict(("namespace_id", *PinTold.__struct_fields__[2:], "at"))
+    _upsert(PinHeld, types, rows, "agent, pin_id", updates)
 
 
 PINS_FORGET: Final = (
@@ -221,32 +230,37 @@ PINS_FORGET: Final = (
 
 
 def pools_put(pools: Mapping[tuple[str, int], Pool]) -> None:
-    kinds = "agent text, minute timestamptz, boot text, capacity_bytes bigint, used_bytes bigint"
-    kinds += ", evictable_bytes bigint, preemptions bigint"
+    types = "agent text, minute timestamptz, boot text, capacity_bytes bigint, used_bytes bigint"
+    types += ", evictable_bytes bigint, preemptions bigint"
     rows = [(agent, _moment(minute), *pool) for (agent, minute), pool in pools.items()]
-    most = ", ".join(f"{name} = greatest(old.{name}, excluded.{name})" for name in ("used_bytes", "evictable_bytes"))
-    changed = f"{replaced_on_conflict(('boot', 'capacity_bytes', 'preemptions'))}, {most}"
-    _upsert(PoolMinute, kinds, rows, "agent, minute", changed)
+    maxima = ", ".join(f"{name} = greatest(old.{name}, excluded.{name})" for name in ("used_bytes", "evictable_bytes"))
+    updates = f"{replaced_on_conflict(('boot', 'capacity_bytes', 'preemptions'))}, {maxima}"
+    _upsert(PoolMinute, types, rows, "agent, minute", updates)
 
 
 def curves_put(curves: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
-    rows = [(*place, json_column(told), _moment(at)) for place, (told, at) in curves.items()]
-    kinds, newest = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
-    _upsert(ReuseCurve, kinds, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), newest)
+    rows = [
+        (*agent_and_namespace, json_column(report), _moment(at)) for agent_and_namespace, (report, at) in curves.items()
+    ]
+    types, where = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
+    _upsert(ReuseCurve, types, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), where)
 
 
-def divergences_put(found: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
-    rows = [(*place, json_column(told), _moment(at)) for place, (told, at) in found.items()]
-    kinds, newest = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
-    _upsert(Divergence, kinds, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), newest)
+def divergences_put(divergences: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
+    rows = [
+        (*agent_and_namespace, json_column(report), _moment(at))
+        for agent_and_namespace, (report, at) in divergences.items()
+    ]
+    types, where = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
+    _upsert(Divergence, types, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), where)
 
 
 def refused_keep(refused: Mapping[str, Sequence[RefusedOne]], now: datetime, *, most: int) -> None:
     """Store the refused rows, and keep only the newest of each agent."""
     rows = [
-        (agent, one.report, one.row, one.field[:60], one.problem[:300], _kept(one.told), now)
-        for agent, all_refused in refused.items()
-        for one in all_refused
+        (agent, refusal.report, refusal.row, refusal.field[:60], refusal.problem[:300], _kept(refusal.told), now)
+        for agent, refusals in refused.items()
+        for refusal in refusals
     ]
     if not rows:
         return
@@ -270,24 +284,24 @@ REFUSED_FORGET: Final = (
 
 
 def _upsert(
-    model: type[models.Model], kinds: str, rows: Sequence[Sequence[Any]], key: str, changed: str, where: str = ""
+    model: type[models.Model], types: str, rows: Sequence[Sequence[Any]], key: str, updates: str, where: str = ""
 ) -> None:
     if not rows:
         return
-    names, arrays = columns_sql(kinds)
+    names, arrays = columns_sql(types)
     _execute(
         f"INSERT INTO {model._meta.db_table} AS old ({names}) SELECT * FROM unnest({arrays}) "  # noqa: S608
-        f"ON CONFLICT ({key}) DO UPDATE SET {changed} {where}",
+        f"ON CONFLICT ({key}) DO UPDATE SET {updates} {where}",
         _columns(sorted(rows, key=lambda row: tuple(row[: key.count(",") + 1]))),
     )
 
 
-def _kept(told: Any) -> str:
+def _kept(row: Any) -> str:
     try:
-        kept = canonical_json(told)
+        encoded = canonical_json(row)
     except (ValueError, RecursionError):
         return "{}"
-    return kept.decode() if len(kept) <= MOST_KEPT_BYTES else json_column({"bytes": len(kept)})
+    return encoded.decode() if len(encoded) <= MOST_KEPT_BYTES else json_column({"bytes": len(encoded)})
 
 
 def _moment(at: float) -> datetime:

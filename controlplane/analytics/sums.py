@@ -66,8 +66,8 @@ class Scope:
         """The ids of the selected namespaces; None means all."""
         if self.namespace is None:
             return self.namespaces
-        one = frozenset({self.namespace})
-        return one if self.namespaces is None else one & self.namespaces
+        only_namespace = frozenset({self.namespace})
+        return only_namespace if self.namespaces is None else only_namespace & self.namespaces
 
 
 def counts_by(
@@ -85,8 +85,8 @@ def counts_by(
     kinds = _kinds_of(columns) if kinds is None else kinds
     keys = [GROUPS[name] for name in by]
     sums = [f"least(coalesce(sum({name}), 0), {MOST})::bigint" for name in columns]
-    said, groups = ", ".join([*keys, *sums]), ", ".join(keys) or "()"
-    sql = f"{_parts(scope, ', '.join(columns), by)} SELECT {said} FROM part GROUP BY {groups}"  # noqa: S608  # names are ours
+    selected_columns, groups = ", ".join([*keys, *sums]), ", ".join(keys) or "()"
+    sql = f"{_parts(scope, ', '.join(columns), by)} SELECT {selected_columns} FROM part GROUP BY {groups}"  # noqa: S608  # names are ours
     for row in _rows(sql, _parameters(scope, spans, kinds) | {"step": step_seconds}):
         yield row[: len(by)], dict(zip(columns, row[len(by) :], strict=True))
 
@@ -96,8 +96,10 @@ def counts_by_key(
 ) -> dict[str, dict[str, int]]:
     """Return sums of KEY_ADDED by key id, for the keys with the most prompt tokens. The empty id: no key."""
     sums = [f"least(sum({name}), {MOST})::bigint AS {name}" for name in KEY_ADDED]
-    wanted = _wanted(scope, of_kinds=False) + ("" if only is None else " AND series.key = ANY(%(keys)s)")
-    parts = _PARTS.format(columns=f"series.key, {', '.join(KEY_ADDED)}", pieces="true", wanted=wanted, **_KEY_TABLES)
+    conditions = _wanted(scope, of_kinds=False) + ("" if only is None else " AND series.key = ANY(%(keys)s)")
+    parts = _PARTS.format(
+        columns=f"series.key, {', '.join(KEY_ADDED)}", pieces="true", wanted=conditions, **_KEY_TABLES
+    )
     sql = (
         f"{parts} SELECT key, {', '.join(sums)} FROM part GROUP BY key ORDER BY prompt_tokens DESC, key LIMIT %(most)s"  # noqa: S608  # ours
     )
@@ -143,8 +145,8 @@ def first_row(scope: Scope, start: datetime, end: datetime) -> datetime | None:
         FROM analytics_minute minute JOIN analytics_series series ON series.id = minute.series_id
         WHERE minute.minute >= %(start)s AND minute.minute < %(end)s AND series.agent <> '' AND {_wanted(scope)}
     """  # noqa: S608  # names are ours
-    ((found,),) = _rows(sql, _parameters(scope, (), [CUSTOMER_KIND]) | {"start": start, "end": end})
-    return found  # type: ignore[no-any-return]
+    ((minute,),) = _rows(sql, _parameters(scope, (), [CUSTOMER_KIND]) | {"start": start, "end": end})
+    return minute  # type: ignore[no-any-return]
 
 
 def _parts(scope: Scope, columns: str, by: Sequence[str]) -> str:
@@ -162,23 +164,23 @@ def _of_pieces(scope: Scope, by: Sequence[str]) -> str:
 
 
 def _wanted(scope: Scope, *, of_kinds: bool = True) -> str:
-    wanted = ["series.kind = ANY(%(kinds)s)"] if of_kinds else ["true"]
+    conditions = ["series.kind = ANY(%(kinds)s)"] if of_kinds else ["true"]
     if scope.organisation is not None:
-        wanted.append("series.organisation_id = %(organisation)s")
+        conditions.append("series.organisation_id = %(organisation)s")
     if scope.organisations is not None:
-        wanted.append("series.organisation_id = ANY(%(organisations)s)")
+        conditions.append("series.organisation_id = ANY(%(organisations)s)")
     if scope.chosen is not None:
-        wanted.append("series.namespace_id = ANY(%(namespaces)s)")
+        conditions.append("series.namespace_id = ANY(%(namespaces)s)")
     if scope.model is not None:
-        wanted.append("series.model = %(model)s")
-    return " AND ".join(wanted)
+        conditions.append("series.model = %(model)s")
+    return " AND ".join(conditions)
 
 
 def _parameters(scope: Scope, spans: Sequence[Span], kinds: Sequence[str]) -> dict[str, Any]:
     return {
-        "levels": [one.level for one in spans],
-        "starts": [one.start for one in spans],
-        "ends": [one.end for one in spans],
+        "levels": [span.level for span in spans],
+        "starts": [span.start for span in spans],
+        "ends": [span.end for span in spans],
         "kinds": list(kinds),
         "organisation": scope.organisation,
         "namespaces": sorted(scope.chosen or ()),
@@ -190,5 +192,5 @@ def _parameters(scope: Scope, spans: Sequence[Span], kinds: Sequence[str]) -> di
 def _rows(sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-    return found
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows

@@ -9,18 +9,18 @@ OF_SERIES: Final = ("at", *COUNTS)
 Row = Sequence[Any]
 
 
-def stats_rows(found: Mapping[str, Any]) -> list[Row]:
+def stats_rows(stats: Mapping[str, Any]) -> list[Row]:
     """Return the counts of the total, each namespace or organisation, model and key, and the window before.
 
     Only JSON has the rest.
     """
-    by = "organisation" if "by_organisation" in found else "namespace"
+    by = "organisation" if "by_organisation" in stats else "namespace"
     return [
-        _row(found, "total", None, found),
-        *(_row(found, by, one[by], one) for one in found[f"by_{by}"]),
-        *(_row(found, "model", one["model"], one) for one in found["by_model"]),
-        *(_row(found, "key", key_name(one), one) for one in found.get("by_key", ())),
-        _row(found["before"], "before", None, found["before"]),
+        _row(stats, "total", None, stats),
+        *(_row(stats, by, part[by], part) for part in stats[f"by_{by}"]),
+        *(_row(stats, "model", part["model"], part) for part in stats["by_model"]),
+        *(_row(stats, "key", key_name(part), part) for part in stats.get("by_key", ())),
+        _row(stats["before"], "before", None, stats["before"]),
     ]
 
 
@@ -31,10 +31,10 @@ def key_name(part: Mapping[str, Any]) -> str | None:
     return f"key {part['id']}" if part["name"] is None else f"{part['name']} ({part['prefix']}…)"
 
 
-def series_rows(found: Mapping[str, Any]) -> Iterable[Row]:
-    return ([point["at"].isoformat(), *(point[one] for one in COUNTS)] for point in found["points"])
+def series_rows(series: Mapping[str, Any]) -> Iterable[Row]:
+    return ([point["at"].isoformat(), *(point[column] for column in COUNTS)] for point in series["points"])
 
 
-def _row(window: Mapping[str, Any], of: str, name: str | None, counts: Mapping[str, Any]) -> Row:
+def _row(window: Mapping[str, Any], kind: str, name: str | None, counts: Mapping[str, Any]) -> Row:
     times = (window[end].isoformat() for end in ("from", "to"))
-    return [of, name, *times, *(counts[one] for one in COUNTS), counts.get("resident_bytes")]
+    return [kind, name, *times, *(counts[column] for column in COUNTS), counts.get("resident_bytes")]

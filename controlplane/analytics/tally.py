@@ -97,11 +97,11 @@ class Pool(NamedTuple):
     evictable_bytes: int
     preemptions: int
 
-    def fullest(self, other: "Pool") -> "Pool":
+    def fullest(self, older: "Pool") -> "Pool":
         """Combine two reports of one minute, of which `self` is the newer."""
         return self._replace(
-            used_bytes=max(self.used_bytes, other.used_bytes),
-            evictable_bytes=max(self.evictable_bytes, other.evictable_bytes),
+            used_bytes=max(self.used_bytes, older.used_bytes),
+            evictable_bytes=max(self.evictable_bytes, older.evictable_bytes),
         )
 
 
@@ -161,8 +161,8 @@ class Tally:
     lost_records: int = 0
 
     def take(self, agent: str, number: int, report: Report) -> None:
-        deeds = {"usage": self._usage, "levels": self._levels, "gaps": self._gaps, "diagnostics": self._diagnostics}
-        deeds[report.kind](agent, number, report.told)
+        handlers = {"usage": self._usage, "levels": self._levels, "gaps": self._gaps, "diagnostics": self._diagnostics}
+        handlers[report.kind](agent, number, report.told)
 
     @property
     def organisations(self) -> set[int]:
@@ -174,62 +174,62 @@ class Tally:
     @property
     def stands(self) -> dict[str, dict[str, int]]:
         """By agent and boot: the last counted record, where records were reported after a gap."""
-        found: dict[str, dict[str, int]] = {}
+        positions: dict[str, dict[str, int]] = {}
         for (agent, boot), upto in self._beyond.items():
-            have = self._have((agent, boot))
-            counted = 0 if have is None else have.upto
+            position = self._have((agent, boot))
+            counted = 0 if position is None else position.upto
             if upto > counted:
-                found.setdefault(agent, {})[boot] = counted
-        return found
+                positions.setdefault(agent, {})[boot] = counted
+        return positions
 
-    def _have(self, place: tuple[str, str]) -> Read | None:
-        return self.read.get(place) or self.reads.get(place)
+    def _have(self, journal: tuple[str, str]) -> Read | None:
+        return self.read.get(journal) or self.reads.get(journal)
 
-    def _follows(self, place: tuple[str, str], told: Mapping[str, Any]) -> bool:
+    def _follows(self, journal: tuple[str, str], report: Mapping[str, Any]) -> bool:
         """Return whether to count the report: not if it is counted already, and not after a gap."""
-        after, upto, born = told.get("after"), told["upto"], told.get("born")
+        after, upto, born = report.get("after"), report["upto"], report.get("born")
         if after is None:
             return True
-        have = self._have(place)
+        position = self._have(journal)
         if (
-            have is None and after > 0
+            position is None and after > 0
         ):  # earlier records went to a database that is gone; this one is from before the boot's first report
-            self._beyond[place] = max(upto, self._beyond.get(place, 0))
+            self._beyond[journal] = max(upto, self._beyond.get(journal, 0))
             return False
-        if have is None or not have.is_of(born):
-            self.read[place] = Read(upto, born, is_reborn=have is not None)
+        if position is None or not position.is_of(born):
+            self.read[journal] = Read(upto, born, is_reborn=position is not None)
             return True
-        if after == have.upto:
-            self.read[place] = have.moved(upto, born)
+        if after == position.upto:
+            self.read[journal] = position.moved(upto, born)
             return True
-        if upto > have.upto:
-            self._beyond[place] = max(upto, self._beyond.get(place, 0))
+        if upto > position.upto:
+            self._beyond[journal] = max(upto, self._beyond.get(journal, 0))
         return False
 
-    def _usage(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
-        boot = told["boot"]
-        if not self._follows((agent, boot), told):
+    def _usage(self, agent: str, number: int, report: Mapping[str, Any]) -> None:
+        boot = report["boot"]
+        if not self._follows((agent, boot), report):
             return
-        keys, parts, refused = told.get("keys") or (), Parts(self.key_owners), len(self.refused.get(agent, ()))
-        for place, row in enumerate(told["rows"]):
-            found = self.judge.row(row)
-            if isinstance(found, Problem):
-                told_row = {**row, "boot": boot} if type(row) is dict else row
-                self._refuse(agent, number, found, told_row, place)
+        keys, parts, refused = report.get("keys") or (), Parts(self.key_owners), len(self.refused.get(agent, ()))
+        for index, row in enumerate(report["rows"]):
+            counted = self.judge.row(row)
+            if isinstance(counted, Problem):
+                refused_row = {**row, "boot": boot} if type(row) is dict else row
+                self._refuse(agent, number, counted, refused_row, index)
             else:
                 if keys:
-                    parts.add(found)
-                self._count(agent, boot, found, told["upto"])
+                    parts.add(counted)
+                self._count(agent, boot, counted, report["upto"])
         # If a row was refused, the parts by key that no longer fit are left out without a second refusal.
         is_sound = len(self.refused.get(agent, ())) == refused
-        for place, part in enumerate(keys):
-            self._count_key(agent, number, boot, place, parts, part, is_sound=is_sound)
-        for namespace, total in told["totals"].items():
-            self._total(agent, number, boot, namespace, total, told["upto"])
-        if told["lost"]:
-            self.lost_records += told["lost"]
-            problem = Problem("lost", f"{told['lost']} records of the journal can no longer be read")
-            self._refuse(agent, number, problem, {"boot": boot, "upto": told["upto"]})
+        for index, part in enumerate(keys):
+            self._count_key(agent, number, boot, index, parts, part, is_sound=is_sound)
+        for namespace, total in report["totals"].items():
+            self._total(agent, number, boot, namespace, total, report["upto"])
+        if report["lost"]:
+            self.lost_records += report["lost"]
+            problem = Problem("lost", f"{report['lost']} records of the journal can no longer be read")
+            self._refuse(agent, number, problem, {"boot": boot, "upto": report["upto"]})
 
     def _count(self, agent: str, boot: str, row: Counted, upto: int) -> None:
         self.counted_rows += 1
@@ -239,79 +239,82 @@ class Tally:
         sums = self.ledger.get(entry)
         if sums is None:
             sums = self.ledger[entry] = [0] * (len(LEDGER) + 1)
-        for place, source in enumerate(_LEDGER_PLACES):
-            sums[place] += row.added[source]
+        for column, source in enumerate(_LEDGER_PLACES):
+            sums[column] += row.added[source]
         if row.added[_LEDGER_PLACES[0]]:
             sums[-1] = max(sums[-1], upto)
 
     def _count_key(
-        self, agent: str, number: int, boot: str, place: int, parts: Parts, told: Any, *, is_sound: bool
+        self, agent: str, number: int, boot: str, index: int, parts: Parts, part: Any, *, is_sound: bool
     ) -> None:
-        found = parts.take(told)
-        if isinstance(found, Problem):
+        counted = parts.take(part)
+        if isinstance(counted, Problem):
             if is_sound:
-                field = f"keys.{place}.{found.field}"
-                self._refuse(agent, number, Problem(field, found.problem), {"boot": boot, "of_key": told})
+                field = f"keys.{index}.{counted.field}"
+                self._refuse(agent, number, Problem(field, counted.problem), {"boot": boot, "of_key": part})
             return
-        minute = self.judge.counted_in(found.minute)
-        sums = self.by_key.setdefault((agent, found.key, minute), [0] * len(found.added))
-        for column, count in enumerate(found.added):
+        minute = self.judge.counted_in(counted.minute)
+        sums = self.by_key.setdefault((agent, counted.key, minute), [0] * len(counted.added))
+        for column, count in enumerate(counted.added):
             sums[column] += count
 
-    def _add(self, place: tuple[str, Key, int], row: Counted) -> None:
-        found = self.minutes.get(place)
-        if found is None:
-            self.minutes[place] = Sum(row.added, row.times)
+    def _add(self, minute_key: tuple[str, Key, int], row: Counted) -> None:
+        minute_sum = self.minutes.get(minute_key)
+        if minute_sum is None:
+            self.minutes[minute_key] = Sum(row.added, row.times)
             return
-        for column, value in enumerate(row.added):
-            if value:
-                found.added[column] += value
-        found.times.extend(row.times)
+        for column, count in enumerate(row.added):
+            if count:
+                minute_sum.added[column] += count
+        minute_sum.times.extend(row.times)
 
-    def _total(self, agent: str, number: int, boot: str, namespace: Any, told: Any, upto: int) -> None:
-        where = f"totals.{shown(namespace)}"
-        found = self.judge.namespace_problem(where, namespace) or total_read(where, told)
-        if isinstance(found, Problem):
-            self._refuse(agent, number, found, told)
+    def _total(self, agent: str, number: int, boot: str, namespace: Any, total: Any, upto: int) -> None:
+        field_path = f"totals.{shown(namespace)}"
+        numbers = self.judge.namespace_problem(field_path, namespace) or total_read(field_path, total)
+        if isinstance(numbers, Problem):
+            self._refuse(agent, number, numbers, total)
             return
-        place = (agent, boot, namespace_number(namespace))
-        if place not in self.totals or self.totals[place].upto <= upto:
-            self.totals[place] = Total(found, upto)
+        total_key = (agent, boot, namespace_number(namespace))
+        if total_key not in self.totals or self.totals[total_key].upto <= upto:
+            self.totals[total_key] = Total(numbers, upto)
 
     # Levels
 
-    def _levels(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
-        if problem := self.judge.time_problem("at", told["at"]):
-            self._refuse(agent, number, problem, {"boot": told["boot"], "at": told["at"]})
+    def _levels(self, agent: str, number: int, report: Mapping[str, Any]) -> None:
+        if problem := self.judge.time_problem("at", report["at"]):
+            self._refuse(agent, number, problem, {"boot": report["boot"], "at": report["at"]})
             return
-        self._pool(agent, number, told)
-        named = {self._held(agent, number, told, *one) for one in _customers(told["namespaces"])}
-        news = self.residences.setdefault(agent, {})
-        for namespace, before in {**self.held.get(agent, {}), **news}.items():
-            if namespace not in named and any(before.numbers[: _BLOCKS_HELD.start]):
-                news[namespace] = before.emptied()._replace(at=told["at"])
-        self._evictions(agent, number, told)
-        self._pins(agent, number, told)
+        self._pool(agent, number, report)
+        reported_namespaces = {
+            self._held(agent, number, report, *namespace_levels)
+            for namespace_levels in _customers(report["namespaces"])
+        }
+        agent_residences = self.residences.setdefault(agent, {})
+        for namespace, previous in {**self.held.get(agent, {}), **agent_residences}.items():
+            if namespace not in reported_namespaces and any(previous.numbers[: _BLOCKS_HELD.start]):
+                agent_residences[namespace] = previous.emptied()._replace(at=report["at"])
+        self._evictions(agent, number, report)
+        self._pins(agent, number, report)
 
-    def _evictions(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
-        for place, one in enumerate(self._listed(agent, number, told, "evictions", MOST_PAIRS) or ()):
-            where = f"evictions.{place}"
-            found = pair_read(where, one, told["at"])
-            victim = None if isinstance(found, Problem) else found[0].victim
+    def _evictions(self, agent: str, number: int, report: Mapping[str, Any]) -> None:
+        for index, eviction in enumerate(self._listed(agent, number, report, "evictions", MOST_PAIRS) or ()):
+            field_path = f"evictions.{index}"
+            checked_eviction = pair_read(field_path, eviction, report["at"])
+            victim = None if isinstance(checked_eviction, Problem) else checked_eviction[0].victim
             if victim in CANARY_NUMBERS:
                 continue
             if victim is not None and victim != OTHERS:
-                found = self.judge.namespace_problem(f"{where}.victim", victim) or found
-            if isinstance(found, Problem):
-                self._refuse(agent, number, found, one)
+                checked_eviction = self.judge.namespace_problem(f"{field_path}.victim", victim) or checked_eviction
+            if isinstance(checked_eviction, Problem):
+                self._refuse(agent, number, checked_eviction, eviction)
                 continue
-            pair, lost = found
+            pair, lost = checked_eviction
             self.displaced.take(
-                Place(agent, told["boot"], pair),
+                Place(agent, report["boot"], pair),
                 lost,
                 victim=NOBODY_KNOWN if pair.victim == OTHERS else int(pair.victim),
                 by=self._somebody(pair.by),
-                at=told["at"],
+                at=report["at"],
             )
 
     def _somebody(self, namespace: str) -> int:
@@ -320,122 +323,128 @@ class Tally:
         is_known = self.judge.namespace_problem("by", namespace) is None
         return namespace_number(namespace) if is_known else NOBODY_KNOWN
 
-    def _pins(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
-        if "pins" not in told:
+    def _pins(self, agent: str, number: int, report: Mapping[str, Any]) -> None:
+        if "pins" not in report:
             return
-        if (listed := self._listed(agent, number, told, "pins", MOST_PINS)) is None:
+        if (reported_pins := self._listed(agent, number, report, "pins", MOST_PINS)) is None:
             return
-        at, pins = told["at"], dict[UUID, PinTold]()
-        for place, one in enumerate(listed):
-            where = f"pins.{place}"
-            found = pin_read(where, one)
-            if not isinstance(found, Problem):
-                found = self.judge.namespace_problem(f"{where}.namespace", found.namespace) or found
-            if isinstance(found, Problem):
-                self._refuse(agent, number, found, one)
+        at, pins = report["at"], dict[UUID, PinTold]()
+        for index, reported_pin in enumerate(reported_pins):
+            field_path = f"pins.{index}"
+            pin = pin_read(field_path, reported_pin)
+            if not isinstance(pin, Problem):
+                pin = self.judge.namespace_problem(f"{field_path}.namespace", pin.namespace) or pin
+            if isinstance(pin, Problem):
+                self._refuse(agent, number, pin, reported_pin)
             else:
-                pins[found.id] = found
+                pins[pin.id] = pin
         self.pins[agent] = at, pins
 
-    def _listed(self, agent: str, number: int, told: Mapping[str, Any], name: str, most: int) -> Sequence[Any] | None:
+    def _listed(self, agent: str, number: int, report: Mapping[str, Any], name: str, most: int) -> Sequence[Any] | None:
         """Return the list, or None if it is refused."""
-        found = list_read(name, told.get(name, []), most)
-        if isinstance(found, Problem):
-            self._refuse(agent, number, found, None)
+        entries = list_read(name, report.get(name, []), most)
+        if isinstance(entries, Problem):
+            self._refuse(agent, number, entries, None)
             return None
-        return found
+        return entries
 
     def _formats(
-        self, agent: str, number: int, told: Mapping[str, Any], namespace: str, held: int
+        self, agent: str, number: int, report: Mapping[str, Any], namespace: str, resident_bytes: int
     ) -> Mapping[str, int]:
         """Return the bytes by KV format; empty if they are not reported."""
-        all_of = told.get("formats")
-        if type(all_of) is not dict or namespace not in all_of:
+        reported_formats = report.get("formats")
+        if type(reported_formats) is not dict or namespace not in reported_formats:
             return {}
-        found = formats_read(f"formats.{shown(namespace)}", all_of[namespace], held)
-        if isinstance(found, Problem):
-            self._refuse(agent, number, found, all_of[namespace])
+        formats = formats_read(f"formats.{shown(namespace)}", reported_formats[namespace], resident_bytes)
+        if isinstance(formats, Problem):
+            self._refuse(agent, number, formats, reported_formats[namespace])
             return {}
-        return found
+        return formats
 
-    def _pool(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
-        found = numbers_read("pool", told["pool"], POOL_NUMBERS)
-        if isinstance(found, Problem):
-            self._refuse(agent, number, found, told["pool"])
+    def _pool(self, agent: str, number: int, report: Mapping[str, Any]) -> None:
+        numbers = numbers_read("pool", report["pool"], POOL_NUMBERS)
+        if isinstance(numbers, Problem):
+            self._refuse(agent, number, numbers, report["pool"])
             return
-        capacity, used, evictable = found
-        place = (agent, minute_of(told["at"]))
-        pool = Pool(told["boot"], capacity, used, evictable, told["preemptions"])
-        self.pools[place] = pool.fullest(self.pools[place]) if place in self.pools else pool
+        capacity, used, evictable = numbers
+        pool_key = (agent, minute_of(report["at"]))
+        pool = Pool(report["boot"], capacity, used, evictable, report["preemptions"])
+        self.pools[pool_key] = pool.fullest(self.pools[pool_key]) if pool_key in self.pools else pool
 
-    def _held(self, agent: str, number: int, told: Mapping[str, Any], namespace: Any, numbers: Any) -> int | None:
+    def _held(self, agent: str, number: int, report: Mapping[str, Any], namespace: Any, numbers: Any) -> int | None:
         """Take a namespace's levels and return its id, or None if they are refused."""
-        where = f"namespaces.{shown(namespace)}"
-        found = self.judge.namespace_problem(where, namespace) or numbers_read(where, numbers, HELD_NUMBERS)
-        if isinstance(found, Problem):
-            self._refuse(agent, number, found, numbers)
+        field_path = f"namespaces.{shown(namespace)}"
+        checked_numbers = self.judge.namespace_problem(field_path, namespace) or numbers_read(
+            field_path, numbers, HELD_NUMBERS
+        )
+        if isinstance(checked_numbers, Problem):
+            self._refuse(agent, number, checked_numbers, numbers)
             return None
-        formats = self._formats(agent, number, told, namespace, found[0])
-        id_, held = int(namespace), Held(told["boot"], found, told["at"], formats)
-        news = self.residences.setdefault(agent, {})
-        left = held.left_since(news.get(id_) or self.held.get(agent, {}).get(id_))
-        news[id_] = held
-        if any(left):
+        formats = self._formats(agent, number, report, namespace, checked_numbers[0])
+        id_, residence = int(namespace), Held(report["boot"], checked_numbers, report["at"], formats)
+        agent_residences = self.residences.setdefault(agent, {})
+        left_blocks = residence.left_since(agent_residences.get(id_) or self.held.get(agent, {}).get(id_))
+        agent_residences[id_] = residence
+        if any(left_blocks):
             key = Key(self.judge.owners[namespace], id_, "", "", CACHE_KIND)
-            self._add((agent, key, minute_of(told["at"])), Counted(key, 0, _blocks_added(left), []))
+            self._add((agent, key, minute_of(report["at"])), Counted(key, 0, _blocks_added(left_blocks), []))
         return id_
 
     # Gaps
 
-    def _gaps(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
-        problem = self.judge.time_problem("at", told["at"])
+    def _gaps(self, agent: str, number: int, report: Mapping[str, Any]) -> None:
+        problem = self.judge.time_problem("at", report["at"])
         if problem is not None:
-            self._refuse(agent, number, problem, {"boot": told["boot"], "at": told["at"]})
+            self._refuse(agent, number, problem, {"boot": report["boot"], "at": report["at"]})
             return
-        for namespace, curves in _customers(told["namespaces"]):
-            where = f"namespaces.{shown(namespace)}"
-            problem = self.judge.namespace_problem(where, namespace) or gaps_problem(where, curves)
+        for namespace, curves in _customers(report["namespaces"]):
+            field_path = f"namespaces.{shown(namespace)}"
+            problem = self.judge.namespace_problem(field_path, namespace) or gaps_problem(field_path, curves)
             if problem is not None:
                 self._refuse(agent, number, problem, None)
             else:
-                self.curves[agent, int(namespace)] = (curves, told["at"])
+                self.curves[agent, int(namespace)] = (curves, report["at"])
 
-    def _diagnostics(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
-        problem = self.judge.time_problem("at", told["at"])
+    def _diagnostics(self, agent: str, number: int, report: Mapping[str, Any]) -> None:
+        problem = self.judge.time_problem("at", report["at"])
         if problem is not None:
-            self._refuse(agent, number, problem, {"boot": told["boot"], "at": told["at"]})
+            self._refuse(agent, number, problem, {"boot": report["boot"], "at": report["at"]})
             return
-        for namespace, found in _customers(told["namespaces"]):
-            where = f"namespaces.{shown(namespace)}"
-            problem = self.judge.namespace_problem(where, namespace) or diagnostics_problem(where, found)
+        for namespace, divergence in _customers(report["namespaces"]):
+            field_path = f"namespaces.{shown(namespace)}"
+            problem = self.judge.namespace_problem(field_path, namespace) or diagnostics_problem(field_path, divergence)
             if problem is not None:
                 self._refuse(agent, number, problem, None)
             else:
-                self.divergences[agent, int(namespace)] = (found, told["at"])
+                self.divergences[agent, int(namespace)] = (divergence, report["at"])
 
-    def _refuse(self, agent: str, report: int, problem: Problem, told: Any, row: int = NO_ROW) -> None:
-        self.refused.setdefault(agent, []).append(RefusedOne(report, row, *problem, told))
+    def _refuse(self, agent: str, report: int, problem: Problem, refused_content: Any, row: int = NO_ROW) -> None:
+        self.refused.setdefault(agent, []).append(RefusedOne(report, row, *problem, refused_content))
 
 
 def namespaces_told(reports: Iterable[Report]) -> set[int]:
     """Return the ids of the namespaces that reports mention, leaving out what cannot be an id."""
-    found: set[Any] = set()
+    names: set[Any] = set()
     for report in reports:
         if report.kind == "usage":
-            found.update(row.get("namespace") for row in report.told["rows"] if type(row) is dict and _is_named(row))
-            found.update(report.told["totals"])
+            names.update(row.get("namespace") for row in report.told["rows"] if type(row) is dict and _is_named(row))
+            names.update(report.told["totals"])
         else:
-            found.update(report.told["namespaces"])
-            found.update(namespaces_of(report.told) if report.kind == "levels" else ())
-    return {int(one) for one in found if _is_id(one)}
+            names.update(report.told["namespaces"])
+            names.update(namespaces_of(report.told) if report.kind == "levels" else ())
+    return {int(name) for name in names if _is_id(name)}
 
 
 def keys_told(reports: Iterable[Report]) -> set[str]:
     """Return the ids of the keys that reports mention, leaving out what cannot be an id."""
-    told = (
-        part[_KEY] for one in reports if one.kind == "usage" for part in one.told.get("keys") or () if _has_key(part)
+    keys = (
+        part[_KEY]
+        for report in reports
+        if report.kind == "usage"
+        for part in report.told.get("keys") or ()
+        if _has_key(part)
     )
-    return {key for key in told if KEY_ID.fullmatch(key)}
+    return {key for key in keys if KEY_ID.fullmatch(key)}
 
 
 def _has_key(part: Any) -> bool:
@@ -444,24 +453,24 @@ def _has_key(part: Any) -> bool:
 
 def _customers(namespaces: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield all namespaces but the isolation canary's: their cache use is neither stored nor shown."""
-    return ((name, told) for name, told in namespaces.items() if name not in CANARY_NUMBERS)
+    return ((name, namespace_report) for name, namespace_report in namespaces.items() if name not in CANARY_NUMBERS)
 
 
-def journals_told(told: Mapping[str, Iterable[tuple[int, Report]]]) -> set[tuple[str, str]]:
+def journals_told(reports_by_agent: Mapping[str, Iterable[tuple[int, Report]]]) -> set[tuple[str, str]]:
     """Return agent and boot of all journals of which reports have a range of records."""
     return {
         (agent, report.told["boot"])
-        for agent, reports in told.items()
+        for agent, reports in reports_by_agent.items()
         for _, report in reports
         if report.kind == "usage" and report.told.get("after") is not None
     }
 
 
-def counters_told(told: Mapping[str, Iterable[tuple[int, Report]]]) -> set[Place]:
+def counters_told(reports_by_agent: Mapping[str, Iterable[tuple[int, Report]]]) -> set[Place]:
     """Return the eviction counters that reports mention."""
     return {
         Place(agent, report.told["boot"], pair)
-        for agent, reports in told.items()
+        for agent, reports in reports_by_agent.items()
         for _, report in reports
         if report.kind == "levels"
         for pair in pairs_of(report.told)
@@ -472,12 +481,12 @@ def _is_named(row: Mapping[str, Any]) -> bool:
     return type(row.get("namespace")) is str
 
 
-def _is_id(told: str) -> bool:
-    return len(told) <= 18 and told.isascii() and told.isdecimal()
+def _is_id(name: str) -> bool:
+    return len(name) <= 18 and name.isascii() and name.isdecimal()
 
 
 def _blocks_added(left: Sequence[int]) -> list[int]:
     added = [0] * len(ADDED)
-    for place, blocks in zip(_BLOCK_PLACES, left, strict=True):
-        added[place] = blocks
+    for column, blocks in zip(_BLOCK_PLACES, left, strict=True):
+        added[column] = blocks
     return added

@@ -74,20 +74,20 @@ def what_if(
     now: datetime | None = None,
 ) -> dict[str, Any]:
     """Return the forecast. Omitted values stay as in force. `now` and `then` are null if there is too little data."""
-    ground = _ground(namespace, now)
-    said = {"ttl_seconds": ttl_seconds, "ttl_mode": ttl_mode, "limit_share": limit_share}
-    wanted: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-    tokens = sum(one.prompt_tokens for one in ground.curves)
-    why = too_little(tokens, ground.traffic)
+    inputs = _ground(namespace, now)
+    requested = {"ttl_seconds": ttl_seconds, "ttl_mode": ttl_mode, "limit_share": limit_share}
+    changes: dict[str, Any] = {name: value for name, value in requested.items() if value is not None}
+    tokens = sum(engine_curves.prompt_tokens for engine_curves in inputs.curves)
+    reason = too_little(tokens, inputs.traffic)
     return {
-        "is_enough": why is None,
-        "why": why,
-        "as_of": ground.told_at,
-        "agents": len(ground.curves),
+        "is_enough": reason is None,
+        "why": reason,
+        "as_of": inputs.told_at,
+        "agents": len(inputs.curves),
         "prompt_tokens": tokens,
-        "covered_seconds": ground.traffic.covered_seconds,
-        "measured_hit_ratio": ground.traffic.measured,
-        **(NOTHING_FORETOLD if why else _foretold(ground, replace(ground.in_force, **wanted))),
+        "covered_seconds": inputs.traffic.covered_seconds,
+        "measured_hit_ratio": inputs.traffic.measured,
+        **(NOTHING_FORETOLD if reason else _foretold(inputs, replace(inputs.in_force, **changes))),
     }
 
 
@@ -100,7 +100,7 @@ def _ground(namespace: Namespace, now: datetime | None) -> Ground:
             at=moment,
             in_force=Asked(values["ttl_seconds"], values["ttl_mode"], values["limit_share"]),
             is_caching=values["prefix_caching"],
-            curves=[read for row in rows if (read := curves_read(row.told)) is not None],
+            curves=[engine_curves for row in rows if (engine_curves := curves_read(row.told)) is not None],
             told_at=min((row.at for row in rows), default=None),
             traffic=_traffic(namespace, window_of("24h", moment)),
             prices=prices_now(),
@@ -109,51 +109,51 @@ def _ground(namespace: Namespace, now: datetime | None) -> Ground:
 
 def curves_told(namespaces: Collection[int], moment: datetime) -> list[ReuseCurve]:
     """Return the curves of agents that are still there. Traffic that moved to another agent would count twice."""
-    gone = Agent.objects.filter(Q(revoked_at__isnull=False) | Q(last_seen_at__lt=moment - SILENT_FOR))
-    told = ReuseCurve.objects.filter(namespace_id__in=namespaces, at__gte=moment - CURVES_LAST)
-    return list(told.exclude(agent__in=gone.values("pk")))
+    gone_agents = Agent.objects.filter(Q(revoked_at__isnull=False) | Q(last_seen_at__lt=moment - SILENT_FOR))
+    curves = ReuseCurve.objects.filter(namespace_id__in=namespaces, at__gte=moment - CURVES_LAST)
+    return list(curves.exclude(agent__in=gone_agents.values("pk")))
 
 
-def _foretold(ground: Ground, asked: Asked) -> dict[str, Any]:
-    before = _of(ground, ground.in_force) if ground.is_caching else Foretold(0.0, 0.0, 0)
-    measured = ground.traffic.measured
-    apart = 0.0 if measured is None else abs(before.hit_ratio - measured)
+def _foretold(inputs: Ground, policy: Asked) -> dict[str, Any]:
+    current = _of(inputs, inputs.in_force) if inputs.is_caching else Foretold(0.0, 0.0, 0)
+    measured = inputs.traffic.measured
+    measured_error = 0.0 if measured is None else abs(current.hit_ratio - measured)
     return {
-        "now": _shown(ground, ground.in_force, before, apart),
-        "then": _shown(ground, asked, _of(ground, asked), apart),
-        "curve": [_point(ground, replace(asked, ttl_seconds=ttl)) for ttl in ttls_of(ground.curves)],
+        "now": _shown(inputs, inputs.in_force, current, measured_error),
+        "then": _shown(inputs, policy, _of(inputs, policy), measured_error),
+        "curve": [_point(inputs, replace(policy, ttl_seconds=ttl)) for ttl in ttls_of(inputs.curves)],
     }
 
 
-def _of(ground: Ground, asked: Asked) -> Foretold:
-    found = foretold(ground.curves, asked)
-    assert found is not None, "there is traffic enough"
-    return found
+def _of(inputs: Ground, policy: Asked) -> Foretold:
+    forecast = foretold(inputs.curves, policy)
+    assert forecast is not None, "there is traffic enough"
+    return forecast
 
 
-def _shown(ground: Ground, policy: Asked, found: Foretold, apart: float) -> dict[str, Any]:
-    """Return a forecast for display. `apart`: its known error for the policy in force."""
-    a_day, day = ground.traffic.a_day(found.hit_ratio), ground.at.astimezone(UTC).date()
-    hits = {(day, model): round(tokens * a_day) for model, tokens in ground.traffic.by_model.items()}
+def _shown(inputs: Ground, policy: Asked, forecast: Foretold, measured_error: float) -> dict[str, Any]:
+    """Return a forecast for display. `measured_error`: its known error for the policy in force."""
+    daily_factor, day = inputs.traffic.a_day(forecast.hit_ratio), inputs.at.astimezone(UTC).date()
+    hits = {(day, model): round(tokens * daily_factor) for model, tokens in inputs.traffic.by_model.items()}
     return {
         "ttl_seconds": policy.ttl_seconds,
         "ttl_mode": policy.ttl_mode,
         "limit_share": policy.limit_share,
-        "hit_ratio": round(found.hit_ratio, 6),
-        "hit_ratio_error": round(min(1.0, max(found.error, apart)), 6),
-        "resident_bytes": found.resident_bytes,
+        "hit_ratio": round(forecast.hit_ratio, 6),
+        "hit_ratio_error": round(min(1.0, max(forecast.error, measured_error)), 6),
+        "resident_bytes": forecast.resident_bytes,
         "hit_tokens_per_day": sum(hits.values()),
-        "saved_money_per_day": saved_money(hits, ground.prices),
+        "saved_money_per_day": saved_money(hits, inputs.prices),
     }
 
 
-def _point(ground: Ground, asked: Asked) -> dict[str, Any]:
+def _point(inputs: Ground, policy: Asked) -> dict[str, Any]:
     """Return a point of the curve over TTLs, for the requested mode and limit."""
-    found = _of(ground, asked)
+    forecast = _of(inputs, policy)
     return {
-        "ttl_seconds": round(asked.ttl_seconds),
-        "hit_ratio": round(found.hit_ratio, 6),
-        "resident_bytes": found.resident_bytes,
+        "ttl_seconds": round(policy.ttl_seconds),
+        "hit_ratio": round(forecast.hit_ratio, 6),
+        "resident_bytes": forecast.resident_bytes,
     }
 
 
@@ -172,7 +172,11 @@ def _traffic(namespace: Namespace, window: Window) -> Traffic:
     counts = list(models.values())
     return Traffic(
         covered_seconds(window, first_minute(scope, now=window.end)),
-        sum(one["prompt_tokens"] for one in counts),
-        sum(one["cached_tokens"] for one in counts),
-        {model: one["prompt_tokens"] for model, one in models.items() if one["prompt_tokens"]},
+        sum(model_counts["prompt_tokens"] for model_counts in counts),
+        sum(model_counts["cached_tokens"] for model_counts in counts),
+        {
+            model: model_counts["prompt_tokens"]
+            for model, model_counts in models.items()
+            if model_counts["prompt_tokens"]
+        },
     )

@@ -72,21 +72,21 @@ class Span:
 
 
 def window_of(name: str, now: datetime) -> Window:
-    named = NAMED[name]
-    return Window(name, floored(now - timedelta(seconds=named.seconds), named.grain), now)
+    named_window = NAMED[name]
+    return Window(name, floored(now - timedelta(seconds=named_window.seconds), named_window.grain), now)
 
 
 def window_before(window: Window) -> Window:
     """Return the window of the same length that ends where this one starts. It starts at a grain that is still kept."""
-    named = NAMED[window.name]
-    start = floored(window.start - timedelta(seconds=named.seconds), named.grain_before)
+    named_window = NAMED[window.name]
+    start = floored(window.start - timedelta(seconds=named_window.seconds), named_window.grain_before)
     return Window(window.name, start, window.start, is_open=False)
 
 
 def levels_of(*, is_fleet: bool, step_seconds: int | None = None) -> tuple[int, ...]:
     """Return the levels, largest first. For a series, only levels with pieces that always lie within one step."""
     levels = FLEET_LEVELS if is_fleet else LEVELS
-    return tuple(one for one in levels if step_seconds is None or step_seconds % one == 0)
+    return tuple(level for level in levels if step_seconds is None or step_seconds % level == 0)
 
 
 def cover(window: Window, rolled: Collection[Span], *, is_fleet: bool, step_seconds: int | None = None) -> list[Span]:
@@ -94,46 +94,46 @@ def cover(window: Window, rolled: Collection[Span], *, is_fleet: bool, step_seco
     spans: list[Span] = []
     gaps = [(window.start, window.until)]
     for level in levels_of(is_fleet=is_fleet, step_seconds=step_seconds):
-        runs = sorted(one for one in rolled if one.level == level)
-        taken = [found for gap in gaps for found in _inside(gap, runs)]
-        gaps = [left for gap in gaps for left in _without(gap, taken)]
-        spans += taken
+        runs = sorted(span for span in rolled if span.level == level)
+        covered = [span for gap in gaps for span in _inside(gap, runs)]
+        gaps = [remaining for gap in gaps for remaining in _without(gap, covered)]
+        spans += covered
     spans += (Span(MINUTES, start, end) for start, end in gaps)
-    return sorted(spans, key=lambda one: one.start)
+    return sorted(spans, key=lambda span: span.start)
 
 
 def _inside(gap: tuple[datetime, datetime], runs: Iterable[Span]) -> list[Span]:
     """Return the whole pieces of these runs that lie in the gap. The runs are in order."""
     at, end = gap
-    found: list[Span] = []
+    spans: list[Span] = []
     for run in runs:
         first, last = ceiled(max(at, run.start), run.level), floored(min(end, run.end), run.level)
         if first < last:
-            found.append(Span(run.level, first, last))
+            spans.append(Span(run.level, first, last))
             at = last
-    return found
+    return spans
 
 
-def _without(gap: tuple[datetime, datetime], taken: Iterable[Span]) -> list[tuple[datetime, datetime]]:
-    """Return what is left of the gap. Spans of `taken` are in order, and lie inside the gap or elsewhere."""
+def _without(gap: tuple[datetime, datetime], covered: Iterable[Span]) -> list[tuple[datetime, datetime]]:
+    """Return what is left of the gap. Spans of `covered` are in order, and lie inside the gap or elsewhere."""
     at, end = gap
-    left: list[tuple[datetime, datetime]] = []
-    for one in taken:
-        if at <= one.start < end:
-            left.append((at, one.start))
-            at = one.end
-    return [(first, last) for first, last in (*left, (at, end)) if first < last]
+    remaining: list[tuple[datetime, datetime]] = []
+    for span in covered:
+        if at <= span.start < end:
+            remaining.append((at, span.start))
+            at = span.end
+    return [(first, last) for first, last in (*remaining, (at, end)) if first < last]
 
 
 def step_read(text: str | None, window: Window) -> int:
     """Return the seconds of `5m`, `1h` or `1d`; of None, the window's default."""
-    named = NAMED[window.name]
+    named_window = NAMED[window.name]
     if text is None:
-        return named.step_seconds
-    found = _STEP.fullmatch(text)
-    if found is None:
+        return named_window.step_seconds
+    match = _STEP.fullmatch(text)
+    if match is None:
         raise _bad_step(f"{text[:40]!r} is no step such as 5m, 1h or 1d")
-    seconds = int(found[1]) * UNITS[found[2]]
+    seconds = int(match[1]) * UNITS[match[2]]
     step_check(seconds, window)
     return seconds
 
