@@ -92,7 +92,7 @@ class Engines:
 
     @property
     def in_flight(self) -> int:
-        return sum(one.in_flight for one in self._seen.values())
+        return sum(engine_state.in_flight for engine_state in self._seen.values())
 
     @contextlib.contextmanager
     def serving(self, agent: str) -> Iterator[None]:
@@ -197,7 +197,7 @@ class Lookout:
         known = self._known()
         self._engines.keep(known)
         # Keep checking engines that left the fleet with running requests: otherwise those could wait for ever.
-        left = {agent: one for agent, one in self._watched.items() if self._engines.standing(agent).in_flight}
+        left = {agent: engine for agent, engine in self._watched.items() if self._engines.standing(agent).in_flight}
         self._watched = known = {**left, **known}
         self._looking = {agent: task for agent, task in self._looking.items() if not task.done()}
         for agent in known.keys() - self._looking.keys():

@@ -85,13 +85,13 @@ class TooMany(ApiError):
 
 
 def limit_reached(organisation: str, problem: Exceeded) -> ApiError:
-    what = "tokens" if problem.limit == "tokens_per_minute" else "requests"
+    unit = "tokens" if problem.limit == "tokens_per_minute" else "requests"
     again = "as soon as one ends" if problem.limit == "concurrent_requests" else f"in {duration(problem.seconds)}"
     text = (
         f"Rate limit reached for {organisation} on {_SPELT[problem.limit]}: limit {problem.most:,}, "
         f"requested {problem.wanted:,}. Please try again {again}."
     )
-    return TooMany(text, of=what, seconds=problem.seconds)
+    return TooMany(text, of=unit, seconds=problem.seconds)
 
 
 def queue_full(waiting: int) -> ApiError:

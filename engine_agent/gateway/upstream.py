@@ -93,18 +93,18 @@ async def parts(answer: Answer) -> AsyncIterator[bytes]:
 
 async def whole(answer: Answer) -> bytes:
     """Raise Broken if the connection fails."""
-    found = []
+    chunks = []
     try:
         while data := await answer.part():
-            found.append(data)
+            chunks.append(data)
     except Lost as problem:
         raise Broken(str(problem)) from problem
-    return b"".join(found)
+    return b"".join(chunks)
 
 
 def passed_on(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the engine's headers that the client may see."""
-    named = {one.strip().lower() for name, value in headers if name == "connection" for one in value.split(",")}
+    named = {option.strip().lower() for name, value in headers if name == "connection" for option in value.split(",")}
     return [
         (name, value)
         for name, value in headers

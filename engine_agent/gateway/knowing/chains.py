@@ -36,8 +36,10 @@ class Ground:
 
 
 @lru_cache(maxsize=4_096)  # mostly one per namespace; a new epoch adds another
-def _root(key: bytes, epoch: int, ground: Ground, salt: bytes) -> Digest:
-    identity = ChainIdentity(epoch, ground.revision, ground.kv_format, ground.scale_set, ground.block_tokens, salt)
+def _root(key: bytes, epoch: int, chain_key: Ground, salt: bytes) -> Digest:
+    identity = ChainIdentity(
+        epoch, chain_key.revision, chain_key.kv_format, chain_key.scale_set, chain_key.block_tokens, salt
+    )
     return chain_root(key, identity)
 
 
@@ -61,11 +63,13 @@ class Link:
 class Chain:
     """The chain of one prompt on one `Ground`, from its root on."""
 
-    def __init__(self, ground: Ground, root: Digest, links: Remembered[bytes, Link], *, begins: "array[int]") -> None:
-        self.ground, self.root = ground, root
+    def __init__(
+        self, chain_key: Ground, root: Digest, links: Remembered[bytes, Link], *, begins: "array[int]"
+    ) -> None:
+        self.ground, self.root = chain_key, root
         self._links = links
-        self._name = _named(root + ground.bundle.encode() + packed_tokens(begins), b"")
-        self._link = Link(root).then(begins, ground.block_tokens)
+        self._name = _named(root + chain_key.bundle.encode() + packed_tokens(begins), b"")
+        self._link = Link(root).then(begins, chain_key.block_tokens)
         self._marks = [self._link.marks]
         self._next: Link | None = None
 

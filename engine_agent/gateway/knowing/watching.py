@@ -46,17 +46,21 @@ class About:
     grounds: Mapping[str, Ground]  # by KV format
 
     @classmethod
-    def read(cls, told: Any) -> "About":
+    def read(cls, fields: Any) -> "About":
         """Raise Unheard if the description is invalid."""
         try:
-            bundle, block_tokens, scales = str(told["bundle"]), int(told["block_tokens"]), told.get("scale_sets", {})
+            bundle, block_tokens, scales = (
+                str(fields["bundle"]),
+                int(fields["block_tokens"]),
+                fields.get("scale_sets", {}),
+            )
             if not _NAME.fullmatch(bundle) or not 1 <= block_tokens <= 4_096:
                 raise ValueError
             grounds = {
-                str(name): Ground(bundle, str(told["revision"]), str(name), str(scales.get(name, "")), block_tokens)
-                for name in told["kv_dtypes"]
+                str(name): Ground(bundle, str(fields["revision"]), str(name), str(scales.get(name, "")), block_tokens)
+                for name in fields["kv_dtypes"]
             }
-            return cls(str(told["model"]), str(told["boot"]), bundle, int(told.get("seats", 0)), grounds)
+            return cls(str(fields["model"]), str(fields["boot"]), bundle, int(fields.get("seats", 0)), grounds)
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
             raise Unheard("what it says of itself makes no sense") from problem
 
