@@ -299,8 +299,8 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.transport = _AnswerTransport(self.transport, self._end)
-        told = without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app
-        super()._start_asgi_task(cycle, self._giving_up(cycle, told))
+        application = without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app
+        super()._start_asgi_task(cycle, self._giving_up(cycle, application))
 
     def _giving_up(self, cycle: RequestResponseCycle, app: Any) -> Any:
         """Wrap the application: if its answer ends early because the client does not read, drop the connection."""
