@@ -81,8 +81,8 @@ class ChatTemplate:
             plain = [self._plain(message) for message in messages]
         except RecursionError:
             raise BadRequest(FIELD, "are nested too deeply") from None
-        given = {"tools": copy.deepcopy(tools), "documents": copy.deepcopy(documents)}
-        own = {**given, "add_generation_prompt": add_generation_prompt}
+        tools_and_documents = {"tools": copy.deepcopy(tools), "documents": copy.deepcopy(documents)}
+        own = {**tools_and_documents, "add_generation_prompt": add_generation_prompt}
         variables = {**self._special, **(kwargs or {}), **own}
         return self._continued(plain, variables) if continue_final_message else self._rendered(plain, variables)
 
@@ -117,8 +117,8 @@ class ChatTemplate:
         texts, length = list[str](), 0
         pieces = self._template.generate(messages=messages, **variables)
         try:
-            while some := list(islice(pieces, PIECES)):
-                texts.append("".join(some))
+            while chunk := list(islice(pieces, PIECES)):
+                texts.append("".join(chunk))
                 length += len(texts[-1])
                 if length > MOST_CHARACTERS:
                     raise TemplateExhausted(FIELD, f"come to more than {MOST_CHARACTERS:,} characters")
