@@ -52,9 +52,9 @@ def analyse(
 
 class _Analysing:
     def __init__(self, samples: Sequence[Sample], shingle: int, block_tokens: int, most_looks: int) -> None:
-        self._lines: Sequence[Line] = [line_of(one.marks, is_whole=one.is_whole) for one in samples]
+        self._lines: Sequence[Line] = [line_of(sample.marks, is_whole=sample.is_whole) for sample in samples]
         self._smear, self._block_tokens = shingle - 1, block_tokens
-        self._tokens = sum(count(one.marks) for one in samples)
+        self._tokens = sum(count(sample.marks) for sample in samples)
         self._looks_left = most_looks
         self._vain: set[tuple[int, tuple[int, ...]]] = set()
 
@@ -72,14 +72,14 @@ class _Analysing:
 
     def _mending(self, hits: int) -> list[_Step]:
         """Return the next parts to move, usually one: those with the largest gain above the number of moved tokens."""
-        found: list[tuple[int, list[_Step]]] = []
+        candidates: list[tuple[int, list[_Step]]] = []
         for branching in branchings([line.kept for line in self._lines])[:MOST_AT_ONCE]:
             if (branching.depth, branching.members) not in self._vain and self._looks_left > 0:
                 if steps := self._paying(branching, hits):
-                    found.append((self._worth(steps, hits), steps))
+                    candidates.append((self._worth(steps, hits), steps))
                 else:
                     self._vain.add((branching.depth, branching.members))
-        return max(found, key=lambda one: one[0], default=(0, list[_Step]()))[1]
+        return max(candidates, key=lambda candidate: candidate[0], default=(0, list[_Step]()))[1]
 
     def _worth(self, steps: Sequence[_Step], hits: int) -> int:
         moved = sum(sum(step.found.until.values()) - step.found.start * len(step.found.until) for step in steps)
@@ -101,14 +101,14 @@ class _Analysing:
 
     def _step(self, lines: Sequence[Line], at: Branching) -> _Step | None:
         self._looks_left -= 1
-        found = realigned([line.kept for line in lines], at)
-        if found is None:
+        realignment = realigned([line.kept for line in lines], at)
+        if realignment is None:
             return None
         after = [
-            line_without(line, found.start, found.until[place]) if place in found.until else line
-            for place, line in enumerate(lines)
+            line_without(line, realignment.start, realignment.until[index]) if index in realignment.until else line
+            for index, line in enumerate(lines)
         ]
-        return _Step(found, lines, after)
+        return _Step(realignment, lines, after)
 
     # Findings
 
@@ -116,24 +116,24 @@ class _Analysing:
         start, until = step.found.start, step.found.until
         kept = [line.kept for line in step.before]
         spans = tuple(self._spans(step))
-        lengths = [one.stop - one.start for one in spans if one.stop > one.start] or [0]
-        rest = {one: cut(kept[one], place, count(kept[one])) for one, place in until.items()}
+        lengths = [span.stop - span.start for span in spans if span.stop > span.start] or [0]
+        rest = {index: cut(kept[index], end, count(kept[index])) for index, end in until.items()}
         differing = [
-            one
-            for one, best in enumerate(best_matches(kept))
-            if one in until and start <= best < until[one] + ANCHOR_TOKENS
+            index
+            for index, best in enumerate(best_matches(kept))
+            if index in until and start <= best < until[index] + ANCHOR_TOKENS
         ]
         again = dict(zip(rest, best_matches(list(rest.values())), strict=True))
-        agreeing = [again[one] for one in differing if again[one] >= self._block_tokens]
+        agreeing = [again[index] for index in differing if again[index] >= self._block_tokens]
         return Finding(
             place=_around(kept, step.found),
-            token=median_low(one.start for one in spans),
+            token=median_low(span.start for span in spans),
             length_tokens=median_low(lengths),
             longest_tokens=max(lengths),
             share=len(differing) / len(kept),
             recurs=len(agreeing) / len(differing) if differing else 0.0,
             recurring_tokens=median_low(agreeing) if agreeing else 0,
-            distinct=len({cut(kept[one], start, place) for one, place in until.items()}),
+            distinct=len({cut(kept[index], start, end) for index, end in until.items()}),
             seen=len(until),
             hit_ratio_now=self._ratio(hits),
             hit_ratio_then=self._ratio(then),
@@ -144,11 +144,11 @@ class _Analysing:
         """Yield the part's place in each original prompt. Exclude the marks right behind a change: they depend on the
         tokens before them, but stand for unchanged ones.
         """
-        for one, place in step.found.until.items():
-            line, start = step.before[one], step.found.start
+        for prompt_index, end in step.found.until.items():
+            line, start = step.before[prompt_index], step.found.start
             first = line.place(start)
-            last = line.place(place - 1) + 1 if place > start else first
-            yield Span(one, first, max(first, last - self._smear))
+            last = line.place(end - 1) + 1 if end > start else first
+            yield Span(prompt_index, first, max(first, last - self._smear))
 
     def _partings(self) -> Iterator[Parting]:
         """Yield the share of prompts with a match that ends in each stretch. Equal stretches cover all ends."""
@@ -166,24 +166,24 @@ class _Analysing:
         return hits / self._tokens if self._tokens else 0.0
 
 
-def _next_of(lines: Sequence[Line], found: Realigned) -> Branching | None:
+def _next_of(lines: Sequence[Line], realignment: Realigned) -> Branching | None:
     """Return the next branching of most of the prompts that agree again."""
-    inside = found.until.keys()
+    inside = realignment.until.keys()
     following = (
-        one
-        for one in branchings([line.kept for line in lines])
-        if one.depth >= found.start and 2 * len(inside & set(one.members)) >= len(inside)
+        branching
+        for branching in branchings([line.kept for line in lines])
+        if branching.depth >= realignment.start and 2 * len(inside & set(branching.members)) >= len(inside)
     )
-    return min(following, key=lambda one: one.depth, default=None)
+    return min(following, key=lambda branching: branching.depth, default=None)
 
 
-def _around(kept: Sequence[bytes], found: Realigned) -> str:
+def _around(kept: Sequence[bytes], realignment: Realigned) -> str:
     """Return a digest of the part's surroundings, equal for the same prompts in any sample."""
-    one, place = next(iter(found.until.items()))
-    before = cut(kept[one], max(0, found.start - ANCHOR_TOKENS), found.start)
-    return sha256(before + b"|" + cut(kept[one], place, place + ANCHOR_TOKENS)).hexdigest()[:16]
+    index, end = next(iter(realignment.until.items()))
+    before = cut(kept[index], max(0, realignment.start - ANCHOR_TOKENS), realignment.start)
+    return sha256(before + b"|" + cut(kept[index], end, end + ANCHOR_TOKENS)).hexdigest()[:16]
 
 
 def without_spans(analysis: Analysis) -> Analysis:
     """Return the analysis without the spans, for readers that only need the figures."""
-    return replace(analysis, findings=tuple(replace(one, spans=()) for one in analysis.findings))
+    return replace(analysis, findings=tuple(replace(finding, spans=()) for finding in analysis.findings))

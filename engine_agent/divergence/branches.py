@@ -17,19 +17,19 @@ def branchings(prompts: Sequence[bytes]) -> list[Branching]:
     """Return the branchings: those with the most prompts first, and of as many the one nearest the beginning."""
     order = sorted(range(len(prompts)), key=prompts.__getitem__)
     shared = [common(prompts[a], prompts[b]) for a, b in pairwise(order)]
-    found = [Branching(depth, tuple(sorted(order[low:high]))) for depth, low, high in _stretches(shared)]
-    return sorted(found, key=lambda one: (-len(one.members), one.depth))
+    branches = [Branching(depth, tuple(sorted(order[low:high]))) for depth, low, high in _stretches(shared)]
+    return sorted(branches, key=lambda branching: (-len(branching.members), branching.depth))
 
 
 def _stretches(shared: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return (depth, from, until) of every longest run of neighbours that have exactly `depth` in common."""
-    found: list[tuple[int, int, int]] = []
+    stretches: list[tuple[int, int, int]] = []
     open_: list[tuple[int, int]] = []  # (depth, from), with rising depth
-    for place, depth in enumerate([*shared, -1]):
-        low = place
+    for index, depth in enumerate([*shared, -1]):
+        low = index
         while open_ and open_[-1][0] > depth:
             deep, low = open_.pop()
-            found.append((deep, low, place + 1))
+            stretches.append((deep, low, index + 1))
         if not open_ or open_[-1][0] < depth:
             open_.append((depth, low))
-    return found
+    return stretches

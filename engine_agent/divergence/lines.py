@@ -41,7 +41,7 @@ def line_without(line: Line, start: int, stop: int) -> Line:
     moved: list[tuple[int, int]] = []
     passed = 0
     for first, last in line.pieces:
-        low, high = (min(max(place - passed + first, first), last) for place in (start, stop))
+        low, high = (min(max(bound - passed + first, first), last) for bound in (start, stop))
         passed += last - first
         kept += [(first, low), (high, last)]
         moved.append((low, high))
