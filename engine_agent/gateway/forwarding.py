@@ -123,13 +123,13 @@ class Forwarding:
         """
         self._permit.renew()
         groups, load_of, hints = self._permit.groups, self._ways.engines.standing, current_hints()
-        known = load_of(chosen)
+        chosen_load = load_of(chosen)
         available = {agent: engine for agent, engine in named(groups).items() if not load_of(agent).is_silent}
         chosen_engine = available.get(chosen)  # None: it no longer takes requests
         engine = chosen_engine
-        if chosen_engine is None or known.is_full or not known.is_wanted:
+        if chosen_engine is None or chosen_load.is_full or not chosen_load.is_wanted:
             alternative = self._ways.router.pick(groups, load_of, self._tried, hints, is_free=True)
-            engine = alternative or (None if known.is_full else chosen_engine)
+            engine = alternative or (None if chosen_load.is_full else chosen_engine)
         if engine is None and chosen_engine is None and not available.keys() - self._tried:
             raise self._nobody()
         if engine is not None:

@@ -86,8 +86,8 @@ def _own(organisation: Organisation, key: Key) -> Namespace:
         return usable[0]
     if not usable:
         raise ApiError(403, "This key may use no namespace that is served here.", code="no_namespace")
-    named = ", ".join(sorted(namespace.slug for namespace in usable))
-    problem = f"This key may use several namespaces: say which with the header {NAMESPACE}. Among them are {named}."
+    slugs = ", ".join(sorted(namespace.slug for namespace in usable))
+    problem = f"This key may use several namespaces: say which with the header {NAMESPACE}. Among them are {slugs}."
     raise ApiError(400, problem, param=NAMESPACE, code="namespace_required")
 
 

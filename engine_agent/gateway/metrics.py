@@ -130,8 +130,8 @@ class Observer:
         self, engines: Mapping[str, Standing], collectors: Iterable[Collector], *, waiting: int = 0
     ) -> bytes:
         """Return all metrics as text, including those of other components in this process."""
-        own = generate_latest(_Both(self.registry, engines, waiting))
-        return b"".join([own, *(generate_latest(collector) for collector in collectors), process_text()])
+        own_metrics = generate_latest(_Both(self.registry, engines, waiting))
+        return b"".join([own_metrics, *(generate_latest(collector) for collector in collectors), process_text()])
 
 
 def model_label(model: str, known: Collection[str]) -> str:

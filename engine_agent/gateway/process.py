@@ -151,10 +151,10 @@ class GatewayProcess:
         self._held.is_draining = True
         server.listen_no_more()
         seconds = self._config.drain_seconds
-        if left := server.unfinished:
-            log.info("stopping: %d requests are finished first, for at most %g s", left, seconds)
-        until = time.monotonic() + seconds
-        while server.unfinished and time.monotonic() < until and not self._signals.now.is_set():
+        if unfinished := server.unfinished:
+            log.info("stopping: %d requests are finished first, for at most %g s", unfinished, seconds)
+        deadline = time.monotonic() + seconds
+        while server.unfinished and time.monotonic() < deadline and not self._signals.now.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._signals.now.wait(), LOOK_SECONDS)
 
@@ -162,11 +162,11 @@ class GatewayProcess:
         """Send errors for incomplete answers. Do not wait long for a client that does not read."""
         self._gate.close()
         await asyncio.sleep(LOOK_SECONDS)  # first, requests that waited for a seat get a specific refusal
-        if left := server.unfinished:
-            log.warning("stopped before %d requests were finished: their clients are told so", left)
+        if unfinished := server.unfinished:
+            log.warning("stopped before %d requests were finished: their clients are told so", unfinished)
         app.cut()
-        until = time.monotonic() + CUT_SECONDS
-        while server.unfinished and time.monotonic() < until:  # noqa: ASYNC110 (the protocol has no event for it)
+        deadline = time.monotonic() + CUT_SECONDS
+        while server.unfinished and time.monotonic() < deadline:  # noqa: ASYNC110 (the protocol has no event for it)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _end(self, server: Server, tasks: Sequence["asyncio.Task[None]"]) -> None:

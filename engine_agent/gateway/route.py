@@ -154,8 +154,8 @@ class Router:
         if not hints.is_blind:
             return cheapest(in_turn, hints)
         # Take two at random: otherwise all gateways would choose the least loaded engine at the same moment.
-        two = (in_turn[0], *self._random.sample(in_turn[1:], min(1, len(in_turn) - 1)))
-        return cheapest(two, hints)
+        sampled_pair = (in_turn[0], *self._random.sample(in_turn[1:], min(1, len(in_turn) - 1)))
+        return cheapest(sampled_pair, hints)
 
     def _sides(self, split: Split, namespace: str, engines: list[Engine], decided: Decided) -> list[list[Engine]]:
         trying = [engine for engine in engines if engine.agent in split.agents]
@@ -173,8 +173,8 @@ class Router:
         if len(self._seen) > MOST_COUNTED:
             self._seen.clear()
         self._seen[split.id, namespace] += 1
-        seen, began = self._seen[split.id, namespace], _phase(split.id, namespace)
-        return _whole(seen * split.share + began) > _whole((seen - 1) * split.share + began)
+        request_count, phase = self._seen[split.id, namespace], _phase(split.id, namespace)
+        return _whole(request_count * split.share + phase) > _whole((request_count - 1) * split.share + phase)
 
 
 def named(groups: Groups) -> Mapping[str, Engine]:

@@ -60,12 +60,12 @@ def pool_cost(engine_load: Standing, missing: int) -> int:
 def cheapest(candidates: Sequence[Candidate], hints: Sight) -> Engine:
     """Return the cheapest engine, the first of equals. A session prefers its engine among similar costs."""
     costs = [cost(engine_load, hints.matched(engine.agent), hints.prompt_tokens) for engine, engine_load in candidates]
-    most = min(costs) + TIE_TOKENS
-    alike = [pair for pair, engine_cost in zip(candidates, costs, strict=True) if engine_cost <= most]
+    highest_cost = min(costs) + TIE_TOKENS
+    tied_candidates = [pair for pair, engine_cost in zip(candidates, costs, strict=True) if engine_cost <= highest_cost]
     if hints.session is None:
         return min(zip(candidates, costs, strict=True), key=lambda pair: pair[1])[0][0]
     session = hints.session
-    return max(alike, key=lambda pair: (_depth(hints, pair[0].agent), attachment(session, pair[0].agent)))[0]
+    return max(tied_candidates, key=lambda pair: (_depth(hints, pair[0].agent), attachment(session, pair[0].agent)))[0]
 
 
 def attachment(session: bytes, agent: str) -> bytes:

@@ -19,9 +19,12 @@ async def sees_of(prefix_index: Knowing | None, caller: Caller, request: Asked, 
     if prefix_index is None or prompt is None:
         blind = Sight(session=session)
         return lambda: blind
-    index, read = prefix_index, prompt
+    index, known_prompt = prefix_index, prompt
     return lambda: Sight(
-        index.matches(read), read.known_tokens, session or read.beginning or None, is_countable=read.is_only
+        index.matches(known_prompt),
+        known_prompt.known_tokens,
+        session or known_prompt.beginning or None,
+        is_countable=known_prompt.is_only,
     )
 
 

@@ -131,8 +131,8 @@ def tables_read(snapshot: Snapshot, previous: Tables) -> Tables:
     rules: dict[str, Rules] = {}
     differing = list(_differing(previous.snapshot, snapshot))
     for org in differing:
-        gone = organisations.pop(org, None)
-        for digest in gone.digests if gone else ():
+        previous_organisation = organisations.pop(org, None)
+        for digest in previous_organisation.digests if previous_organisation else ():
             del keys[digest]
     for org in differing:
         if org in snapshot.buckets:
@@ -188,11 +188,11 @@ def _organisation(org: str, snapshot: Snapshot, digests: frozenset[bytes], rules
 
 
 def _namespace(key: str, entry: Entry, snapshot: Snapshot, rules: dict[str, Rules]) -> Namespace:
-    hashed = entry["policy"]
-    if hashed not in rules:
-        rules[hashed] = _rules(key, snapshot.policies[hashed])
+    policy_hash = entry["policy"]
+    if policy_hash not in rules:
+        rules[policy_hash] = _rules(key, snapshot.policies[policy_hash])
     secret = base64.b64decode(entry["key"])
-    return Namespace(_id(key), entry["slug"], entry["revision"], rules[hashed], entry["epoch"], secret)
+    return Namespace(_id(key), entry["slug"], entry["revision"], rules[policy_hash], entry["epoch"], secret)
 
 
 def _keys(org: str, snapshot: Snapshot) -> dict[bytes, Key]:
@@ -200,9 +200,9 @@ def _keys(org: str, snapshot: Snapshot) -> dict[bytes, Key]:
 
 
 def _key(org: str, key: str, entry: Entry) -> Key:
-    bound, until = entry["namespaces"], entry["expires_at"]
-    expires_at = datetime.fromisoformat(until).timestamp() if until else None
-    namespaces = None if bound is None else frozenset(bound)
+    namespace_ids, expiry = entry["namespaces"], entry["expires_at"]
+    expires_at = datetime.fromisoformat(expiry).timestamp() if expiry else None
+    namespaces = None if namespace_ids is None else frozenset(namespace_ids)
     return Key(org, namespaces, _scopes(tuple(entry["scopes"])), expires_at, _id(key))
 
 

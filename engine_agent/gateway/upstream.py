@@ -104,11 +104,13 @@ async def whole(answer: Answer) -> bytes:
 
 def passed_on(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the engine's headers that the client may see."""
-    named = {option.strip().lower() for name, value in headers if name == "connection" for option in value.split(",")}
+    connection_options = {
+        option.strip().lower() for name, value in headers if name == "connection" for option in value.split(",")
+    }
     return [
         (name, value)
         for name, value in headers
-        if name not in _NOT_PASSED_ON and name not in named and not name.startswith("access-control-")
+        if name not in _NOT_PASSED_ON and name not in connection_options and not name.startswith("access-control-")
     ]
 
 

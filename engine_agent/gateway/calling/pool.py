@@ -19,8 +19,8 @@ class Pool:
 
     async def take(self, address: Address) -> Connection:
         """Raise OSError if no connection can be opened."""
-        if (kept := self._kept(address)) is not None:
-            return kept
+        if (idle_connection := self._kept(address)) is not None:
+            return idle_connection
         connection = await self._dialling.dial(address, self._open.discard)
         if connection.is_fresh:  # otherwise it has already ended
             self._open.add(connection)

@@ -52,5 +52,5 @@ def judge(seen: Round) -> Verdict:
     return Verdict("isolated", pair=(seen.foreign.milliseconds, seen.unseen.milliseconds))
 
 
-def _leaked(seen: Seen, origin: str) -> Verdict:
-    return Verdict("leaked", f"{seen.cached_tokens:,} of {seen.prompt_tokens:,} tokens {origin} were cached")
+def _leaked(answer: Seen, origin: str) -> Verdict:
+    return Verdict("leaked", f"{answer.cached_tokens:,} of {answer.prompt_tokens:,} tokens {origin} were cached")

@@ -36,12 +36,12 @@ class Tenant:
 def canary_tenants(tables: Tables) -> tuple[Tenant, Tenant] | None:
     """Return the two canary tenants, or None if the snapshot has none; then no gateway probes."""
     organisations = [tables.organisations.get(name) for name in CANARIES]
-    pair = [
+    tenants = [
         Tenant(organisation, next(iter(organisation.namespaces.values())))
         for organisation in organisations
         if organisation and organisation.namespaces
     ]
-    return (pair[0], pair[1]) if len(pair) == len(CANARIES) else None
+    return (tenants[0], tenants[1]) if len(tenants) == len(CANARIES) else None
 
 
 class Prober:
@@ -76,9 +76,9 @@ class Prober:
         length = self._characters.get(model, FIRST_CHARACTERS)
         return "".join(secrets.choice(_LETTERS) for _ in range(length))
 
-    def _learn(self, model: str, prompt: str, seen: Seen) -> None:
+    def _learn(self, model: str, prompt: str, answer: Seen) -> None:
         """Adjust the prompts' length to the model: tokenizers differ in how many characters make a token."""
-        characters = len(prompt) * WANTED_TOKENS // max(1, seen.prompt_tokens)
+        characters = len(prompt) * WANTED_TOKENS // max(1, answer.prompt_tokens)
         self._characters[model] = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, characters))
 
     async def _ask(self, engine: Engine, model: str, tenant: Tenant, prompt: str) -> Seen:

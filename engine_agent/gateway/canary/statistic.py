@@ -41,8 +41,8 @@ def auc_of(first: Sequence[float], second: Sequence[float]) -> float:
     if not first or not second:
         raise ValueError(f"times of both classes are needed, found {len(first)} and {len(second)}")
     ordered, count = sorted(second), len(second)
-    twice = sum(2 * count - bisect_left(ordered, time) - bisect_right(ordered, time) for time in first)
-    return twice / (2 * len(first) * count)
+    doubled_count = sum(2 * count - bisect_left(ordered, time) - bisect_right(ordered, time) for time in first)
+    return doubled_count / (2 * len(first) * count)
 
 
 def interval_of(first: Sequence[float], second: Sequence[float], *, z: float = USUAL_Z) -> Interval:
@@ -54,14 +54,14 @@ def interval_of(first: Sequence[float], second: Sequence[float], *, z: float = U
 
 def _bound(auc: float, allowed_deviation: Callable[[float], float]) -> float:
     """Return the least AUC from which the observed one differs no more than chance allows."""
-    below, above = 0.0, auc
+    lower, upper = 0.0, auc
     for _ in range(_HALVINGS):
-        middle = (below + above) / 2
+        middle = (lower + upper) / 2
         if auc - middle > allowed_deviation(middle):
-            below = middle
+            lower = middle
         else:
-            above = middle
-    return above
+            upper = middle
+    return upper
 
 
 def _deviation(auc: float, first: int, second: int) -> float:

@@ -87,10 +87,14 @@ class Canary:
     def _take_turns(self, engines: Collection[str], now: float) -> list[str]:
         """Return the engines to probe now. Reschedule all if the gateways that share the work have changed."""
         turns = Turns.among(self._held.tables.gateways, own=self._own, seconds=self._seconds)
-        known = self._due if turns == self._turns else {}
+        scheduled = self._due if turns == self._turns else {}
         self._turns = turns
-        due = {agent: at for agent, at in known.items() if agent in engines and turns.is_near(at, now)}
-        overdue = [agent for agent, at in due.items() if at <= now]
+        due = {
+            agent: probe_time
+            for agent, probe_time in scheduled.items()
+            if agent in engines and turns.is_near(probe_time, now)
+        }
+        overdue = [agent for agent, probe_time in due.items() if probe_time <= now]
         number = turns.number(now)
         for agent in {*engines} - due.keys():
             due[agent] = turns.next_moment(agent, after=number)

@@ -79,18 +79,18 @@ class Sampling:
         collected = self._namespaces.get(namespace)
         if collected is None:  # it was quiet for so long that it was dropped to make room
             return
-        gone = len(collected.prompts[0].marks) if len(collected.prompts) == MOST_PROMPTS else 0
+        dropped_bytes = len(collected.prompts[0].marks) if len(collected.prompts) == MOST_PROMPTS else 0
         collected.prompts.append(sample)
         collected.new += 1
-        collected.bytes += len(sample.marks) - gone
-        self._bytes += len(sample.marks) - gone
+        collected.bytes += len(sample.marks) - dropped_bytes
+        self._bytes += len(sample.marks) - dropped_bytes
         self._namespaces.move_to_end(namespace)
         while self._bytes > self._most and len(self._namespaces) > 1:
             self.forget(next(iter(self._namespaces)))
 
     def forget(self, namespace: str) -> None:
-        gone = self._namespaces.pop(namespace, None)
-        self._bytes -= gone.bytes if gone is not None else 0
+        dropped = self._namespaces.pop(namespace, None)
+        self._bytes -= dropped.bytes if dropped is not None else 0
 
     def due(self, now: float) -> str | None:
         """Return the namespace to analyse next: its sample has grown, and its last analysis is long ago."""

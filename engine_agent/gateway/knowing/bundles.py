@@ -84,8 +84,8 @@ class Bundles:
             partial = self._folder / f".{name}"
             partial.write_bytes(data)
             partial.replace(self._folder / name)
-            kept = sorted(self._folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for path in kept[MOST_ON_DISK:]:
+            stored_files = sorted(self._folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for path in stored_files[MOST_ON_DISK:]:
                 path.unlink()
         except OSError as problem:
             log.warning("bundle %.12s cannot be kept: %s", name, problem)

@@ -55,9 +55,9 @@ class Link:
     def then(self, tokens: "array[int]", block_tokens: int) -> "Link":
         packed = self.rest + packed_tokens(tokens)
         digests = block_keys(self.last, packed, block_tokens)
-        rest = packed[len(digests) * block_tokens * TOKEN_BYTES :]
-        last = digests[-1] if len(digests) else self.last
-        return Link(last, rest, self.tokens + len(tokens), marks_of(digests.packed))
+        remaining_tokens = packed[len(digests) * block_tokens * TOKEN_BYTES :]
+        last_digest = digests[-1] if len(digests) else self.last
+        return Link(last_digest, remaining_tokens, self.tokens + len(tokens), marks_of(digests.packed))
 
 
 class Chain:
@@ -107,8 +107,8 @@ class Marked:
 
 
 def marks_of(digests: bytes) -> bytes:
-    return b"".join([digests[at : at + MARK_BYTES] for at in range(0, len(digests), DIGEST_BYTES)])
+    return b"".join([digests[offset : offset + MARK_BYTES] for offset in range(0, len(digests), DIGEST_BYTES)])
 
 
-def _named(before: bytes, piece: bytes) -> bytes:
-    return blake2b(before + piece, digest_size=NAME_BYTES).digest()
+def _named(previous_name: bytes, piece: bytes) -> bytes:
+    return blake2b(previous_name + piece, digest_size=NAME_BYTES).digest()

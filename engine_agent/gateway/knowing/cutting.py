@@ -76,10 +76,10 @@ class Cutter:
         return arounds.pop() if len(arounds) == 1 else None
 
     def _tried_around(self, text: str) -> Around | None:
-        bare, whole = self._encoded(text), self._encoded(text, with_around=True)
-        for offset in range(len(whole) - len(bare) + 1):
-            if whole[offset : offset + len(bare)] == bare:
-                return Around(tuple(whole[:offset]), tuple(whole[offset + len(bare) :]))
+        plain_ids, all_ids = self._encoded(text), self._encoded(text, with_around=True)
+        for offset in range(len(all_ids) - len(plain_ids) + 1):
+            if all_ids[offset : offset + len(plain_ids)] == plain_ids:
+                return Around(tuple(all_ids[:offset]), tuple(all_ids[offset + len(plain_ids) :]))
         return None
 
 

@@ -46,17 +46,17 @@ class Marks:
         offset = _place(bucket, mark)
         if offset < 0:
             return False
-        last = bucket[-MARK_BYTES:]
+        last_mark = bucket[-MARK_BYTES:]
         del bucket[-MARK_BYTES:]
         if offset < len(bucket):
-            bucket[offset : offset + MARK_BYTES] = last
+            bucket[offset : offset + MARK_BYTES] = last_mark
         self._count -= 1
         return True
 
     def _bucket(self, mark: bytes) -> bytearray:
-        spread = int.from_bytes(mark[:4], "little")
-        bucket_number = spread & (self._base - 1)
-        return self._buckets[bucket_number if bucket_number >= self._next else spread & (2 * self._base - 1)]
+        mark_number = int.from_bytes(mark[:4], "little")
+        bucket_number = mark_number & (self._base - 1)
+        return self._buckets[bucket_number if bucket_number >= self._next else mark_number & (2 * self._base - 1)]
 
     def _part(self) -> None:
         """Split the next bucket: marks with the next bit set move to a new bucket."""
@@ -67,8 +67,8 @@ class Marks:
         if self._next == self._base:
             self._base, self._next = 2 * self._base, 0
         for mark in _parted(bytes(bucket)):
-            moved = self._bucket(mark)
-            moved += mark
+            target_bucket = self._bucket(mark)
+            target_bucket += mark
 
 
 class Index:
@@ -124,11 +124,11 @@ class Index:
                 roots.pop(change.root, None)
 
     def _add(self, agent: str, cached_marks: Marks, marks: bytes) -> Iterator[None]:
-        room = self._most - sum(self._counts.values())
+        free_blocks = self._most - sum(self._counts.values())
         for begin in range(0, len(marks), STEP * MARK_BYTES):
             part = _parted(marks[begin : begin + STEP * MARK_BYTES])
-            added = sum([cached_marks.add(mark) for mark in part[: max(0, room)]])
-            room -= added
+            added = sum([cached_marks.add(mark) for mark in part[: max(0, free_blocks)]])
+            free_blocks -= added
             self._counts[agent] += added
             yield
 

@@ -145,11 +145,11 @@ class Knowing:
         """Return the `Ground` of this model and format, by agent."""
         chain_keys = self._grounds.get((model, kv_format))
         if chain_keys is None:
-            abouts = {agent: follower.about for agent, follower in self._followers.items() if follower.about}
+            descriptions = {agent: follower.about for agent, follower in self._followers.items() if follower.about}
             chain_keys = {
-                agent: about.grounds[kv_format]
-                for agent, about in abouts.items()
-                if about.model == model and kv_format in about.grounds
+                agent: description.grounds[kv_format]
+                for agent, description in descriptions.items()
+                if description.model == model and kv_format in description.grounds
             }
             if chain_keys:  # a miss is not cached: clients may name anything
                 self._grounds[model, kv_format] = chain_keys
@@ -157,8 +157,11 @@ class Knowing:
 
     def _match(self, agent: str, chain_key: Ground, prompt: Prompt) -> int:
         marked = prompt.chains[chain_key]
-        most = prompt.matchable(chain_key) // chain_key.block_tokens
-        return self._index.match(agent, marked.root, marked.marks[: most * MARK_BYTES]) * chain_key.block_tokens
+        matchable_blocks = prompt.matchable(chain_key) // chain_key.block_tokens
+        return (
+            self._index.match(agent, marked.root, marked.marks[: matchable_blocks * MARK_BYTES])
+            * chain_key.block_tokens
+        )
 
     def _all_heard(self) -> Mapping[str, bool]:
         return {agent: follower.is_heard for agent, follower in self._followers.items()}

@@ -55,8 +55,8 @@ class Prompt:
 
     def matchable(self, chain_key: Ground) -> int:
         """Return how many tokens can match, in full blocks. An engine always computes the last, to get an output."""
-        known = self.known_tokens - 1 if self.is_whole else self.known_tokens
-        return max(0, known) // chain_key.block_tokens * chain_key.block_tokens
+        known_tokens = self.known_tokens - 1 if self.is_whole else self.known_tokens
+        return max(0, known_tokens) // chain_key.block_tokens * chain_key.block_tokens
 
     @property
     def beginning(self) -> bytes:
@@ -196,7 +196,7 @@ class Prompting:
         return _Pieces(pieces, around, is_only)
 
     def _of_ids(self, ids: Sequence[int], is_only: bool) -> _Pieces:
-        chunks = (array("I", ids[at : at + CHUNK_TOKENS]) for at in range(0, len(ids), CHUNK_TOKENS))
+        chunks = (array("I", ids[start : start + CHUNK_TOKENS]) for start in range(0, len(ids), CHUNK_TOKENS))
         pieces = [_Piece(self._name(packed_tokens(chunk)), tokens=chunk) for chunk in chunks]
         return _Pieces(pieces, Around(), is_only)
 
@@ -207,16 +207,17 @@ class Prompting:
 
     def _walk(self, prompt_request: Asking, pieces: _Pieces, new: "_New") -> Prompt:
         """Compute the prompt of the pieces. Raise _TooLong if more text is new than `new` allows."""
-        before = array("I", pieces.around.before)
+        leading_tokens = array("I", pieces.around.before)
         chains = [
-            Chain(chain_key, root, self._links, begins=before) for chain_key, root in prompt_request.roots.items()
+            Chain(chain_key, root, self._links, begins=leading_tokens)
+            for chain_key, root in prompt_request.roots.items()
         ]
-        head = before[:]
+        head = leading_tokens[:]
         is_whole = True
         for piece in pieces.pieces:
-            known = [chain.meet(piece.name) for chain in chains]
+            known_links = [chain.meet(piece.name) for chain in chains]
             new.is_headless = len(head) >= HEAD_TOKENS
-            tokens, is_whole = self._tokens_of(prompt_request.loaded, piece, new, is_known=all(known))
+            tokens, is_whole = self._tokens_of(prompt_request.loaded, piece, new, is_known=all(known_links))
             for chain in chains:
                 chain.go(tokens, is_whole=is_whole)
             if tokens is not None and len(head) == chains[0].tokens - len(tokens) and len(head) < HEAD_TOKENS:
@@ -258,10 +259,10 @@ class Prompting:
         return tokens, True
 
     def _end(self, chains: Sequence[Chain], around: Around) -> None:
-        after = array("I", around.after)
+        trailing_tokens = array("I", around.after)
         for chain in chains:
-            chain.meet(packed_tokens(after))
-            chain.go(after)
+            chain.meet(packed_tokens(trailing_tokens))
+            chain.go(trailing_tokens)
 
 
 @dataclass(slots=True)
@@ -289,8 +290,8 @@ class _New:
     def room(self) -> int:
         if self.is_ending:
             return 0
-        most = max(HEAD_CHARACTERS - self.seen, MORE_CHARACTERS) if self.most is None else self.most
-        return max(0, most - self.taken)
+        most_characters = max(HEAD_CHARACTERS - self.seen, MORE_CHARACTERS) if self.most is None else self.most
+        return max(0, most_characters - self.taken)
 
     def timed(self) -> "_Timed":
         return _Timed(self)

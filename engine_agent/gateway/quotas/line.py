@@ -105,7 +105,7 @@ class Line:
 
     def _remember(self, organisation: str, tag: float) -> None:
         if len(self._served) >= self._most:
-            self._served = {organisation: until for organisation, until in self._served.items() if until > self._now}
+            self._served = {organisation: tag for organisation, tag in self._served.items() if tag > self._now}
         if tag > self._now:
             self._served[organisation] = tag
 

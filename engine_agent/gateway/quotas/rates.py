@@ -48,8 +48,8 @@ class Bucket:
         otherwise it never could; the bucket then takes longer to refill.
         """
         size = max(1.0, rate)
-        over = self.seen(rate, now) + min(amount, size) - size
-        return 0.0 if over <= 1e-9 else over * MINUTE / rate
+        excess = self.seen(rate, now) + min(amount, size) - size
+        return 0.0 if excess <= 1e-9 else excess * MINUTE / rate
 
 
 @dataclass(slots=True)
