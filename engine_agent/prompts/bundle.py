@@ -90,8 +90,8 @@ def bundle_read(data: bytes) -> Bundle:
         raise BadBundle("it is no JSON") from None
     if not isinstance(fields, dict) or fields.keys() != _FIELDS or fields["format"] != FORMAT:
         raise BadBundle(f"it is no object of the format {FORMAT}")
-    if wrong := [name for name, is_good in _CHECKS.items() if not is_good(fields[name])]:
-        raise BadBundle(f"{wrong[0]} has a value it cannot have")
+    if invalid_names := [name for name, is_good in _CHECKS.items() if not is_good(fields[name])]:
+        raise BadBundle(f"{invalid_names[0]} has a value it cannot have")
     special = fields["special_tokens"]
     return Bundle(fields["tokenizer"], fields["template"], special, fields["contents"], fields["vocab_size"])
 
