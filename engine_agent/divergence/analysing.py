@@ -59,7 +59,7 @@ class _Analysing:
         self._vain: set[tuple[int, tuple[int, ...]]] = set()
 
     def run(self) -> Analysis:
-        now = hits = self._hits(self._lines)
+        initial_hits = hits = self._hits(self._lines)
         partings = self._partings()
         findings: list[Finding] = []
         while len(findings) < MOST_FINDINGS and (steps := self._mending(hits)):
@@ -67,7 +67,12 @@ class _Analysing:
                 findings.append(self._finding(step, hits, hits := self._hits(step.after)))
             self._lines = steps[-1].after
         return Analysis(
-            len(self._lines), self._tokens, self._ratio(now), self._ratio(hits), tuple(findings), tuple(partings)
+            len(self._lines),
+            self._tokens,
+            self._ratio(initial_hits),
+            self._ratio(hits),
+            tuple(findings),
+            tuple(partings),
         )
 
     def _mending(self, hits: int) -> list[_Step]:
@@ -82,61 +87,61 @@ class _Analysing:
         return max(candidates, key=lambda candidate: candidate[0], default=(0, list[_Step]()))[1]
 
     def _worth(self, steps: Sequence[_Step], hits: int) -> int:
-        moved = sum(sum(step.found.until.values()) - step.found.start * len(step.found.until) for step in steps)
-        return self._hits(steps[-1].after) - hits - moved
+        moved_tokens = sum(sum(step.found.until.values()) - step.found.start * len(step.found.until) for step in steps)
+        return self._hits(steps[-1].after) - hits - moved_tokens
 
     def _paying(self, branching: Branching, hits: int) -> list[_Step]:
         """Return the parts to move from this branching on until moving them pays, or none."""
         steps: list[_Step] = []
-        lines, at = self._lines, branching
-        while len(steps) < MOST_TOGETHER and (step := self._step(lines, at)) is not None:
+        lines, branching_point = self._lines, branching
+        while len(steps) < MOST_TOGETHER and (step := self._step(lines, branching_point)) is not None:
             steps.append(step)
             lines = step.after
             if self._hits(lines) - hits >= max(self._block_tokens, LEAST_GAIN * self._tokens):
                 return steps
             if (following := _next_of(lines, step.found)) is None:
                 return []
-            at = following
+            branching_point = following
         return []
 
-    def _step(self, lines: Sequence[Line], at: Branching) -> _Step | None:
+    def _step(self, lines: Sequence[Line], branching: Branching) -> _Step | None:
         self._looks_left -= 1
-        realignment = realigned([line.kept for line in lines], at)
+        realignment = realigned([line.kept for line in lines], branching)
         if realignment is None:
             return None
-        after = [
+        remaining_lines = [
             line_without(line, realignment.start, realignment.until[index]) if index in realignment.until else line
             for index, line in enumerate(lines)
         ]
-        return _Step(realignment, lines, after)
+        return _Step(realignment, lines, remaining_lines)
 
     # Findings
 
-    def _finding(self, step: _Step, hits: int, then: int) -> Finding:
+    def _finding(self, step: _Step, hits: int, hits_after: int) -> Finding:
         start, until = step.found.start, step.found.until
-        kept = [line.kept for line in step.before]
+        prompts = [line.kept for line in step.before]
         spans = tuple(self._spans(step))
         lengths = [span.stop - span.start for span in spans if span.stop > span.start] or [0]
-        rest = {index: cut(kept[index], end, count(kept[index])) for index, end in until.items()}
+        remainders = {index: cut(prompts[index], end, count(prompts[index])) for index, end in until.items()}
         differing = [
             index
-            for index, best in enumerate(best_matches(kept))
+            for index, best in enumerate(best_matches(prompts))
             if index in until and start <= best < until[index] + ANCHOR_TOKENS
         ]
-        again = dict(zip(rest, best_matches(list(rest.values())), strict=True))
-        agreeing = [again[index] for index in differing if again[index] >= self._block_tokens]
+        later_matches = dict(zip(remainders, best_matches(list(remainders.values())), strict=True))
+        agreeing = [later_matches[index] for index in differing if later_matches[index] >= self._block_tokens]
         return Finding(
-            place=_around(kept, step.found),
+            place=_around(prompts, step.found),
             token=median_low(span.start for span in spans),
             length_tokens=median_low(lengths),
             longest_tokens=max(lengths),
-            share=len(differing) / len(kept),
+            share=len(differing) / len(prompts),
             recurs=len(agreeing) / len(differing) if differing else 0.0,
             recurring_tokens=median_low(agreeing) if agreeing else 0,
-            distinct=len({cut(kept[index], start, end) for index, end in until.items()}),
+            distinct=len({cut(prompts[index], start, end) for index, end in until.items()}),
             seen=len(until),
             hit_ratio_now=self._ratio(hits),
-            hit_ratio_then=self._ratio(then),
+            hit_ratio_then=self._ratio(hits_after),
             spans=spans,
         )
 
@@ -156,8 +161,8 @@ class _Analysing:
         longest = max((count(line.marks) for line in self._lines), default=0)
         width = max(1, -(-longest // BUCKETS))
         for low in range(0, longest + 1, width):
-            if many := sum(low <= end < low + width for end in ends):
-                yield Parting(low, min(low + width, longest), many / len(self._lines))
+            if prompt_count := sum(low <= end < low + width for end in ends):
+                yield Parting(low, min(low + width, longest), prompt_count / len(self._lines))
 
     def _hits(self, lines: Sequence[Line]) -> int:
         return hit_tokens((line.mended for line in lines), self._block_tokens)
@@ -177,11 +182,11 @@ def _next_of(lines: Sequence[Line], realignment: Realigned) -> Branching | None:
     return min(following, key=lambda branching: branching.depth, default=None)
 
 
-def _around(kept: Sequence[bytes], realignment: Realigned) -> str:
+def _around(prompts: Sequence[bytes], realignment: Realigned) -> str:
     """Return a digest of the part's surroundings, equal for the same prompts in any sample."""
     index, end = next(iter(realignment.until.items()))
-    before = cut(kept[index], max(0, realignment.start - ANCHOR_TOKENS), realignment.start)
-    return sha256(before + b"|" + cut(kept[index], end, end + ANCHOR_TOKENS)).hexdigest()[:16]
+    before = cut(prompts[index], max(0, realignment.start - ANCHOR_TOKENS), realignment.start)
+    return sha256(before + b"|" + cut(prompts[index], end, end + ANCHOR_TOKENS)).hexdigest()[:16]
 
 
 def without_spans(analysis: Analysis) -> Analysis:

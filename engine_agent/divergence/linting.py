@@ -82,12 +82,12 @@ def _shown(
 ) -> LintFinding:
     spans = [span for span in finding.spans if span.stop > span.start][:MOST_EXCERPTS]
     locations = [(span.prompt, *_characters(span, token_spans[span.prompt])) for span in spans]
-    seen = [(number, look_at(prompts[number].text, start, stop)) for number, start, stop in locations]
-    names = {look.name for _, look in seen if look is not None}
-    looks_like = names.pop() if len(names) == 1 and all(look is not None for _, look in seen) else None
+    found_looks = [(number, look_at(prompts[number].text, start, stop)) for number, start, stop in locations]
+    names = {look.name for _, look in found_looks if look is not None}
+    looks_like = names.pop() if len(names) == 1 and all(look is not None for _, look in found_looks) else None
     excerpts = tuple(
         _excerpt(number, prompts[number], *((look.start, look.stop) if looks_like and look else (start, stop)))
-        for (number, start, stop), (_, look) in zip(locations, seen, strict=True)
+        for (number, start, stop), (_, look) in zip(locations, found_looks, strict=True)
     )
     return LintFinding(finding, looks_like, advice(finding, looks_like), excerpts)
 
@@ -97,8 +97,8 @@ def _characters(span: Span, token_spans: Sequence[tuple[int, int]]) -> tuple[int
 
 
 def _excerpt(number: int, prompt: PromptText, start: int, stop: int) -> Excerpt:
-    where, inside = prompt.where(start)
-    line, column = shown_line(prompt.text[start - inside :], inside)
+    where, offset = prompt.where(start)
+    line, column = shown_line(prompt.text[start - offset :], offset)
     excerpt = prompt.text[start:stop]
     return Excerpt(
         prompt=number + 1,

@@ -23,11 +23,11 @@ class Realigned:
 
 def realigned(prompts: Sequence[bytes], branching: Branching) -> Realigned | None:
     start = branching.depth
-    parting = {index: _window(prompts[index], start) for index in branching.members if count(prompts[index]) > start}
-    anchor = _anchor(parting)
+    windows = {index: _window(prompts[index], start) for index in branching.members if count(prompts[index]) > start}
+    anchor = _anchor(windows)
     if anchor is None:
         return None
-    offsets = {index: _place(window, anchor) for index, window in parting.items()}
+    offsets = {index: _place(window, anchor) for index, window in windows.items()}
     until = {index: start + offset for index, offset in offsets.items() if offset is not None}
     return Realigned(start, _drawn_near(prompts, start, until))
 
@@ -46,12 +46,12 @@ def _anchor(windows: dict[int, bytes]) -> bytes | None:
             first = window[:MARK_BYTES]
             branches[gram] = first if branches.get(gram, first) == first else None
     # The other grams belong to one branch only.
-    across = {gram: n for gram, n in prompt_counts.items() if branches[gram] is None}
-    most = max(across.values(), default=0)
+    shared_counts = {gram: prompt_count for gram, prompt_count in prompt_counts.items() if branches[gram] is None}
+    most = max(shared_counts.values(), default=0)
     if most < max(2, LEAST_COVERAGE * len(windows)):
         return None
     return min(
-        (gram for gram, n in across.items() if n >= NEARLY * most),
+        (gram for gram, prompt_count in shared_counts.items() if prompt_count >= NEARLY * most),
         key=lambda gram: offset_sums[gram] / prompt_counts[gram],
     )
 
@@ -65,21 +65,21 @@ def _grams(window: bytes) -> dict[bytes, int]:
 
 
 def _place(window: bytes, anchor: bytes) -> int | None:
-    at = window.find(anchor)
-    while at > 0 and at % MARK_BYTES:  # a chance match between two marks
-        at = window.find(anchor, at + 1)
-    return None if at < 0 else at // MARK_BYTES
+    position = window.find(anchor)
+    while position > 0 and position % MARK_BYTES:  # a chance match between two marks
+        position = window.find(anchor, position + 1)
+    return None if position < 0 else position // MARK_BYTES
 
 
 def _drawn_near(prompts: Sequence[bytes], start: int, until: dict[int, int]) -> dict[int, int]:
     """Move each end back past the marks before the anchor that all prompts share: those do not vary."""
-    back = 0
-    while all(end - back > start for end in until.values()):
-        before = {_mark(prompts[index], end - back - 1) for index, end in until.items()}
-        if len(before) > 1:
+    steps_back = 0
+    while all(end - steps_back > start for end in until.values()):
+        preceding_marks = {_mark(prompts[index], end - steps_back - 1) for index, end in until.items()}
+        if len(preceding_marks) > 1:
             break
-        back += 1
-    return {index: end - back for index, end in until.items()}
+        steps_back += 1
+    return {index: end - steps_back for index, end in until.items()}
 
 
 def _mark(prompt: bytes, index: int) -> bytes:
