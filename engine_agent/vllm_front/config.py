@@ -49,8 +49,8 @@ def front_config(environ: Mapping[str, str]) -> FrontConfig:
 
 
 def _read(path: Path, fields: Mapping[str, Any]) -> FrontConfig:
-    for unknown in sorted(fields.keys() - set(FIELDS)):
-        raise BadConfig(f"{path}: {unknown[:80]}: is none of {', '.join(FIELDS)}")
+    for unknown_field in sorted(fields.keys() - set(FIELDS)):
+        raise BadConfig(f"{path}: {unknown_field[:80]}: is none of {', '.join(FIELDS)}")
     identity_fields = [name for name in OF_WHOSE if fields.get(name)]
     if len(identity_fields) > 1:
         raise BadConfig(
@@ -82,7 +82,7 @@ def _keys(path: Path, table: object) -> Mapping[str, str]:
     keys = _table(path, "keys", table)
     if any(not _HASH.fullmatch(key_hash) for key_hash in keys):
         raise BadConfig(f"{path}: keys: each must be an API key's sha256 in 64 small hexadecimal digits, never the key")
-    return {hashed: _named(path, "keys", namespace) for hashed, namespace in keys.items()}
+    return {key_hash: _named(path, "keys", namespace) for key_hash, namespace in keys.items()}
 
 
 def _table(path: Path, name: str, table: object) -> Mapping[str, Any]:

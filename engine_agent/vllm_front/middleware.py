@@ -99,8 +99,8 @@ class _Answer:
 
 async def answer(send: Send, refusal: ApiError) -> None:
     body = json.dumps(refusal.body).encode()
-    about = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in about.items()]
+    header_values = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in header_values.items()]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
