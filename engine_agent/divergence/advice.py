@@ -5,9 +5,9 @@ from engine_agent.divergence.findings import Finding
 
 def advice(finding: Finding, looks_like: str | None = None) -> str:
     share, recurring = f"{finding.share:.0%}".replace("%", " %"), f"{finding.recurring_tokens:,}"
-    what = f"What varies there looks like {looks_like}. " if looks_like else ""
+    hint = f"What varies there looks like {looks_like}. " if looks_like else ""
     return (
-        f"{share} of the prompts differ first at token {finding.token:,}{_agrees(finding, recurring)}. {what}"
+        f"{share} of the prompts differ first at token {finding.token:,}{_agrees(finding, recurring)}. {hint}"
         f"Move what varies to the end: hit rate {_percent(finding.hit_ratio_now)} → "
         f"{_percent(finding.hit_ratio_then)}."
     )

@@ -16,20 +16,20 @@ class Branching:
 def branchings(prompts: Sequence[bytes]) -> list[Branching]:
     """Return the branchings: those with the most prompts first, and of as many the one nearest the beginning."""
     order = sorted(range(len(prompts)), key=prompts.__getitem__)
-    shared = [common(prompts[a], prompts[b]) for a, b in pairwise(order)]
-    found = [Branching(depth, tuple(sorted(order[low:high]))) for depth, low, high in _stretches(shared)]
-    return sorted(found, key=lambda one: (-len(one.members), one.depth))
+    common_marks = [common(prompts[previous], prompts[following]) for previous, following in pairwise(order)]
+    branches = [Branching(depth, tuple(sorted(order[low:high]))) for depth, low, high in _stretches(common_marks)]
+    return sorted(branches, key=lambda branching: (-len(branching.members), branching.depth))
 
 
-def _stretches(shared: Sequence[int]) -> list[tuple[int, int, int]]:
+def _stretches(common_marks: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return (depth, from, until) of every longest run of neighbours that have exactly `depth` in common."""
-    found: list[tuple[int, int, int]] = []
-    open_: list[tuple[int, int]] = []  # (depth, from), with rising depth
-    for place, depth in enumerate([*shared, -1]):
-        low = place
-        while open_ and open_[-1][0] > depth:
-            deep, low = open_.pop()
-            found.append((deep, low, place + 1))
-        if not open_ or open_[-1][0] < depth:
-            open_.append((depth, low))
-    return found
+    stretches: list[tuple[int, int, int]] = []
+    open_stretches: list[tuple[int, int]] = []  # (depth, from), with rising depth
+    for index, depth in enumerate([*common_marks, -1]):
+        low = index
+        while open_stretches and open_stretches[-1][0] > depth:
+            closed_depth, low = open_stretches.pop()
+            stretches.append((closed_depth, low, index + 1))
+        if not open_stretches or open_stretches[-1][0] < depth:
+            open_stretches.append((depth, low))
+    return stretches

@@ -15,7 +15,10 @@ _LENGTH_BYTES = 4
 
 
 def samples_encode(samples: Sequence[Sample]) -> bytes:
-    parts = (bytes([one.is_whole]) + len(one.marks).to_bytes(_LENGTH_BYTES, "little") + one.marks for one in samples)
+    parts = (
+        bytes([sample.is_whole]) + len(sample.marks).to_bytes(_LENGTH_BYTES, "little") + sample.marks
+        for sample in samples
+    )
     return b"".join(parts)
 
 
@@ -28,12 +31,12 @@ def told_of(samples: Sequence[Sample]) -> Mapping[str, Any]:
 
 
 def _decoded(data: bytes) -> Iterator[Sample]:
-    place = 0
-    while place < len(data):
-        start = place + 1 + _LENGTH_BYTES
-        stop = start + int.from_bytes(data[place + 1 : start], "little")
-        yield Sample(data[start:stop], is_whole=bool(data[place]))
-        place = stop
+    offset = 0
+    while offset < len(data):
+        start = offset + 1 + _LENGTH_BYTES
+        stop = start + int.from_bytes(data[offset + 1 : start], "little")
+        yield Sample(data[start:stop], is_whole=bool(data[offset]))
+        offset = stop
 
 
 if __name__ == "__main__":

@@ -12,16 +12,16 @@ Places = Sequence[tuple[int, int]]
 
 def chunk_places(text: str, most: int) -> list[tuple[int, int]]:
     """Return (from, until) of the first pieces, at most `most`."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for match in _CHUNK.finditer(text):
-        if len(found) == most:
+        if len(spans) == most:
             break
-        found.append(match.span())
-    return found
+        spans.append(match.span())
+    return spans
 
 
-def chunk_marks(text: str, places: Places) -> bytes:
+def chunk_marks(text: str, spans: Places) -> bytes:
     return b"".join(
         blake2b(text[start:stop].encode("utf-8", "surrogatepass"), digest_size=MARK_BYTES).digest()
-        for start, stop in places
+        for start, stop in spans
     )

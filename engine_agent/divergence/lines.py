@@ -37,15 +37,15 @@ def line_of(marks: bytes, *, is_whole: bool = True) -> Line:
 
 def line_without(line: Line, start: int, stop: int) -> Line:
     """Move the part of `kept` from `start` until `stop` to the end."""
-    kept: list[tuple[int, int]] = []
+    staying: list[tuple[int, int]] = []
     moved: list[tuple[int, int]] = []
-    passed = 0
+    passed_marks = 0
     for first, last in line.pieces:
-        low, high = (min(max(place - passed + first, first), last) for place in (start, stop))
-        passed += last - first
-        kept += [(first, low), (high, last)]
+        low, high = (min(max(bound - passed_marks + first, first), last) for bound in (start, stop))
+        passed_marks += last - first
+        staying += [(first, low), (high, last)]
         moved.append((low, high))
-    return Line(line.marks, _some(kept), line.moved + _some(moved), line.is_whole)
+    return Line(line.marks, _some(staying), line.moved + _some(moved), line.is_whole)
 
 
 def _some(pieces: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -66,55 +66,57 @@ def lint(
     most_tokens: int = MOST_TOKENS,
 ) -> Lint:
     """Lint prompts, in the order in which they are sent."""
-    places = [tokenise(one.text, most_tokens) for one in prompts]
+    token_spans = [tokenise(prompt.text, most_tokens) for prompt in prompts]
     samples = [
-        Sample(chunk_marks(one.text, at), is_whole=len(at) < most_tokens)
-        for one, at in zip(prompts, places, strict=True)
+        Sample(chunk_marks(prompt.text, spans), is_whole=len(spans) < most_tokens)
+        for prompt, spans in zip(prompts, token_spans, strict=True)
     ]
-    found = analyse(samples, shingle=1, most_looks=most_looks)
-    findings = tuple(_shown(one, prompts, places) for one in found.findings)
-    suspects = () if findings else tuple(_suspects(prompts, places))
-    return Lint(len(prompts), found.tokens, found.hit_ratio_now, found.hit_ratio_then, findings, suspects)
+    analysis = analyse(samples, shingle=1, most_looks=most_looks)
+    findings = tuple(_shown(finding, prompts, token_spans) for finding in analysis.findings)
+    suspects = () if findings else tuple(_suspects(prompts, token_spans))
+    return Lint(len(prompts), analysis.tokens, analysis.hit_ratio_now, analysis.hit_ratio_then, findings, suspects)
 
 
-def _shown(finding: Finding, prompts: Sequence[PromptText], places: Sequence[Sequence[tuple[int, int]]]) -> LintFinding:
-    spans = [one for one in finding.spans if one.stop > one.start][:MOST_EXCERPTS]
-    at = [(one.prompt, *_characters(one, places[one.prompt])) for one in spans]
-    seen = [(number, look_at(prompts[number].text, start, stop)) for number, start, stop in at]
-    names = {look.name for _, look in seen if look is not None}
-    looks_like = names.pop() if len(names) == 1 and all(look is not None for _, look in seen) else None
+def _shown(
+    finding: Finding, prompts: Sequence[PromptText], token_spans: Sequence[Sequence[tuple[int, int]]]
+) -> LintFinding:
+    spans = [span for span in finding.spans if span.stop > span.start][:MOST_EXCERPTS]
+    locations = [(span.prompt, *_characters(span, token_spans[span.prompt])) for span in spans]
+    found_looks = [(number, look_at(prompts[number].text, start, stop)) for number, start, stop in locations]
+    names = {look.name for _, look in found_looks if look is not None}
+    looks_like = names.pop() if len(names) == 1 and all(look is not None for _, look in found_looks) else None
     excerpts = tuple(
         _excerpt(number, prompts[number], *((look.start, look.stop) if looks_like and look else (start, stop)))
-        for (number, start, stop), (_, look) in zip(at, seen, strict=True)
+        for (number, start, stop), (_, look) in zip(locations, found_looks, strict=True)
     )
     return LintFinding(finding, looks_like, advice(finding, looks_like), excerpts)
 
 
-def _characters(span: Span, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    return places[span.start][0], places[span.stop - 1][1]
+def _characters(span: Span, token_spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return token_spans[span.start][0], token_spans[span.stop - 1][1]
 
 
 def _excerpt(number: int, prompt: PromptText, start: int, stop: int) -> Excerpt:
-    where, inside = prompt.where(start)
-    line, column = shown_line(prompt.text[start - inside :], inside)
-    shown = prompt.text[start:stop]
+    where, offset = prompt.where(start)
+    line, column = shown_line(prompt.text[start - offset :], offset)
+    excerpt = prompt.text[start:stop]
     return Excerpt(
         prompt=number + 1,
         where=where,
         line=line,
         column=column,
         before=prompt.text[max(0, start - CONTEXT_CHARACTERS) : start],
-        text=shown if len(shown) <= EXCERPT_CHARACTERS else shown[: EXCERPT_CHARACTERS - 1] + "…",
+        text=excerpt if len(excerpt) <= EXCERPT_CHARACTERS else excerpt[: EXCERPT_CHARACTERS - 1] + "…",
         after=prompt.text[stop : stop + CONTEXT_CHARACTERS],
     )
 
 
-def _suspects(prompts: Sequence[PromptText], places: Sequence[Sequence[tuple[int, int]]]) -> Iterator[Suspect]:
+def _suspects(prompts: Sequence[PromptText], token_spans: Sequence[Sequence[tuple[int, int]]]) -> Iterator[Suspect]:
     """Yield suspects in the first half of the first prompt: near its end they do no harm."""
-    for number, (prompt, at) in enumerate(zip(prompts[:1], places, strict=False)):
-        found = 0
-        for look in looks(prompt.text[: (at[-1][1] if at else 0) // 2]):
-            if look.name != NUMBER and found < MOST_SUSPECTS:
-                found += 1
-                token = sum(stop <= look.start for _, stop in at)
+    for number, (prompt, spans) in enumerate(zip(prompts[:1], token_spans, strict=False)):
+        suspect_count = 0
+        for look in looks(prompt.text[: (spans[-1][1] if spans else 0) // 2]):
+            if look.name != NUMBER and suspect_count < MOST_SUSPECTS:
+                suspect_count += 1
+                token = sum(stop <= look.start for _, stop in spans)
                 yield Suspect(token, look.name, _excerpt(number, prompt, look.start, look.stop))

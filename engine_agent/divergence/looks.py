@@ -45,10 +45,10 @@ def looks(text: str) -> Iterator[Look]:
 def look_at(text: str, start: int, stop: int, *, around: int = 120) -> Look | None:
     """Return the whole value at this place: if only the seconds of a time differ, the time."""
     low, high = max(0, start - around), stop + around
-    found = (Look(one.name, one.start + low, one.stop + low) for one in looks(text[low:high]))
-    touching = [one for one in found if one.start < max(stop, start + 1) and one.stop > start]
-    telling = [one for one in touching if one.name != NUMBER] or touching
-    if not telling:
+    candidates = (Look(look.name, look.start + low, look.stop + low) for look in looks(text[low:high]))
+    touching = [look for look in candidates if look.start < max(stop, start + 1) and look.stop > start]
+    specific = [look for look in touching if look.name != NUMBER] or touching
+    if not specific:
         return None
-    names = list(dict.fromkeys(one.name for one in telling))[:3]
-    return Look(" and ".join(names), min(start, telling[0].start), max(stop, telling[-1].stop))
+    names = list(dict.fromkeys(look.name for look in specific))[:3]
+    return Look(" and ".join(names), min(start, specific[0].start), max(stop, specific[-1].stop))

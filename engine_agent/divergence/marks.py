@@ -17,9 +17,9 @@ def marks_of(packed: bytes, key: bytes, *, shingle: int = SHINGLE_TOKENS) -> byt
     padded, width = bytes((shingle - 1) * TOKEN_BYTES) + packed, shingle * TOKEN_BYTES
     marks: list[bytes] = []
     for start in range(0, len(packed), TOKEN_BYTES):
-        one = keyed.copy()
-        one.update(padded[start : start + width])
-        marks.append(one.digest())
+        hasher = keyed.copy()
+        hasher.update(padded[start : start + width])
+        marks.append(hasher.digest())
     return b"".join(marks)
 
 
@@ -31,22 +31,22 @@ def cut(marks: bytes, start: int, stop: int) -> bytes:
     return marks[start * MARK_BYTES : stop * MARK_BYTES]
 
 
-def common(one: bytes, other: bytes) -> int:
+def common(first: bytes, second: bytes) -> int:
     """Return how many marks two strings have in common at their beginning."""
-    low, high = 0, min(len(one), len(other)) // MARK_BYTES
+    low, high = 0, min(len(first), len(second)) // MARK_BYTES
     while low < high:  # most prompts diverge early: comparing long stretches first would waste work
         middle = min(high, max(low * 2, low + 8))
-        if one[low * MARK_BYTES : middle * MARK_BYTES] == other[low * MARK_BYTES : middle * MARK_BYTES]:
+        if first[low * MARK_BYTES : middle * MARK_BYTES] == second[low * MARK_BYTES : middle * MARK_BYTES]:
             low = middle
         else:
-            return low + _parting(one, other, low, middle)
+            return low + _parting(first, second, low, middle)
     return low
 
 
-def _parting(one: bytes, other: bytes, low: int, high: int) -> int:
+def _parting(first: bytes, second: bytes, low: int, high: int) -> int:
     """Return how many marks agree before the difference in this stretch."""
     return next(
-        place - low
-        for place in range(low, high)
-        if one[place * MARK_BYTES : (place + 1) * MARK_BYTES] != other[place * MARK_BYTES : (place + 1) * MARK_BYTES]
+        index - low
+        for index in range(low, high)
+        if first[index * MARK_BYTES : (index + 1) * MARK_BYTES] != second[index * MARK_BYTES : (index + 1) * MARK_BYTES]
     )

@@ -15,35 +15,35 @@ class PromptText:
     text: str
     parts: tuple[tuple[int, str], ...]  # where each begins, and its name
 
-    def where(self, place: int) -> tuple[str, int]:
+    def where(self, position: int) -> tuple[str, int]:
         """Return the part at this position, and the offset within it."""
-        start, name = max((one for one in self.parts if one[0] <= place), default=self.parts[0])
-        return name, place - start
+        start, name = max((part for part in self.parts if part[0] <= position), default=self.parts[0])
+        return name, position - start
 
 
 def prompts_of_file(content: str) -> list[PromptText]:
     """Return the prompts of a file: JSON is read as bodies, all else is one prompt's text. Raise NoPrompt."""
-    told = _json(content)
-    if told is None:
+    parsed = _json(content)
+    if parsed is None:
         lines = [_json(line) for line in content.splitlines() if line.strip()]
         if not lines or not all(isinstance(line, dict) for line in lines):
             return [prompt_of(content)]
-        told = lines
-    if isinstance(told, list) and not (told and all(_is_message(one) for one in told)):
-        return [prompt_of(one) for one in told]
-    return [prompt_of(told)]
+        parsed = lines
+    if isinstance(parsed, list) and not (parsed and all(_is_message(entry) for entry in parsed)):
+        return [prompt_of(entry) for entry in parsed]
+    return [prompt_of(parsed)]
 
 
-def prompt_of(told: Any) -> PromptText:
+def prompt_of(body: Any) -> PromptText:
     """Raise NoPrompt if the value has no prompt."""
-    if isinstance(told, str):
-        return PromptText(told, ((0, "text"),))
-    if isinstance(told, list):
-        told = {"messages": told}
-    if isinstance(told, dict) and isinstance(told.get("prompt"), str):
-        return PromptText(told["prompt"], ((0, "prompt"),))
-    if isinstance(told, dict) and isinstance(told.get("messages"), list):
-        return _joined(_parts(told))
+    if isinstance(body, str):
+        return PromptText(body, ((0, "text"),))
+    if isinstance(body, list):
+        body = {"messages": body}
+    if isinstance(body, dict) and isinstance(body.get("prompt"), str):
+        return PromptText(body["prompt"], ((0, "prompt"),))
+    if isinstance(body, dict) and isinstance(body.get("messages"), list):
+        return _joined(_parts(body))
     raise NoPrompt("a prompt is text, a list of messages, or an object with prompt or messages")
 
 
@@ -61,7 +61,7 @@ def _content(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, list):
         content = "\n".join(
-            one["text"] for one in content if isinstance(one, dict) and isinstance(one.get("text"), str)
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
         )
     calls = json.dumps(message["tool_calls"], ensure_ascii=False) if message.get("tool_calls") else ""
     return (content if isinstance(content, str) else "") + calls
@@ -69,31 +69,33 @@ def _content(message: Mapping[str, Any]) -> str:
 
 def _joined(parts: Iterator[tuple[str, str, str]]) -> PromptText:
     texts: list[str] = []
-    places: list[tuple[int, str]] = []
+    part_starts: list[tuple[int, str]] = []
     length = 0
     for name, before, content in parts:
-        places.append((length + len(before), name))
+        part_starts.append((length + len(before), name))
         texts.append(f"{before}{content}\n")
         length += len(texts[-1])
-    if not places:
+    if not part_starts:
         raise NoPrompt("there are no messages")
-    return PromptText("".join(texts), ((0, places[0][1]), *places[1:]) if places[0][0] == 0 else tuple(places))
+    return PromptText(
+        "".join(texts), ((0, part_starts[0][1]), *part_starts[1:]) if part_starts[0][0] == 0 else tuple(part_starts)
+    )
 
 
-def _is_message(told: Any) -> bool:
-    return isinstance(told, dict) and isinstance(told.get("role"), str)
+def _is_message(message: Any) -> bool:
+    return isinstance(message, dict) and isinstance(message.get("role"), str)
 
 
 def _json(text: str) -> Any:
     """Return the object or list in a JSON text, or None if it has neither."""
     try:
-        told = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return told if isinstance(told, dict | list) else None
+    return parsed if isinstance(parsed, dict | list) else None
 
 
-def shown_line(text: str, place: int) -> tuple[int, int]:
+def shown_line(text: str, position: int) -> tuple[int, int]:
     """Return line and column, from 1."""
-    before = text[:place]
-    return before.count("\n") + 1, place - (before.rfind("\n") + 1) + 1
+    before = text[:position]
+    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1

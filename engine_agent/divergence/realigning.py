@@ -23,12 +23,12 @@ class Realigned:
 
 def realigned(prompts: Sequence[bytes], branching: Branching) -> Realigned | None:
     start = branching.depth
-    parting = {one: _window(prompts[one], start) for one in branching.members if count(prompts[one]) > start}
-    anchor = _anchor(parting)
+    windows = {index: _window(prompts[index], start) for index in branching.members if count(prompts[index]) > start}
+    anchor = _anchor(windows)
     if anchor is None:
         return None
-    places = {one: _place(window, anchor) for one, window in parting.items()}
-    until = {one: start + place for one, place in places.items() if place is not None}
+    offsets = {index: _place(window, anchor) for index, window in windows.items()}
+    until = {index: start + offset for index, offset in offsets.items() if offset is not None}
     return Realigned(start, _drawn_near(prompts, start, until))
 
 
@@ -38,45 +38,49 @@ def _window(prompt: bytes, start: int) -> bytes:
 
 def _anchor(windows: dict[int, bytes]) -> bytes | None:
     """Return the first of the stretches that nearly the most prompts have; None if fewer than half have the same."""
-    held, places, branches = Counter[bytes](), Counter[bytes](), dict[bytes, bytes | None]()
+    prompt_counts, offset_sums, branches = Counter[bytes](), Counter[bytes](), dict[bytes, bytes | None]()
     for window in windows.values():
-        for gram, place in _grams(window).items():
-            held[gram] += 1
-            places[gram] += place
+        for gram, offset in _grams(window).items():
+            prompt_counts[gram] += 1
+            offset_sums[gram] += offset
             first = window[:MARK_BYTES]
             branches[gram] = first if branches.get(gram, first) == first else None
-    across = {gram: n for gram, n in held.items() if branches[gram] is None}  # others belong to one branch only
-    most = max(across.values(), default=0)
+    # The other grams belong to one branch only.
+    shared_counts = {gram: prompt_count for gram, prompt_count in prompt_counts.items() if branches[gram] is None}
+    most = max(shared_counts.values(), default=0)
     if most < max(2, LEAST_COVERAGE * len(windows)):
         return None
-    return min((gram for gram, n in across.items() if n >= NEARLY * most), key=lambda gram: places[gram] / held[gram])
+    return min(
+        (gram for gram, prompt_count in shared_counts.items() if prompt_count >= NEARLY * most),
+        key=lambda gram: offset_sums[gram] / prompt_counts[gram],
+    )
 
 
 def _grams(window: bytes) -> dict[bytes, int]:
     width = ANCHOR_TOKENS * MARK_BYTES
-    found: dict[bytes, int] = {}
-    for place in range(count(window) - ANCHOR_TOKENS + 1):
-        found.setdefault(window[place * MARK_BYTES : place * MARK_BYTES + width], place)
-    return found
+    first_offsets: dict[bytes, int] = {}
+    for offset in range(count(window) - ANCHOR_TOKENS + 1):
+        first_offsets.setdefault(window[offset * MARK_BYTES : offset * MARK_BYTES + width], offset)
+    return first_offsets
 
 
 def _place(window: bytes, anchor: bytes) -> int | None:
-    at = window.find(anchor)
-    while at > 0 and at % MARK_BYTES:  # a chance match between two marks
-        at = window.find(anchor, at + 1)
-    return None if at < 0 else at // MARK_BYTES
+    position = window.find(anchor)
+    while position > 0 and position % MARK_BYTES:  # a chance match between two marks
+        position = window.find(anchor, position + 1)
+    return None if position < 0 else position // MARK_BYTES
 
 
 def _drawn_near(prompts: Sequence[bytes], start: int, until: dict[int, int]) -> dict[int, int]:
     """Move each end back past the marks before the anchor that all prompts share: those do not vary."""
-    back = 0
-    while all(place - back > start for place in until.values()):
-        before = {_mark(prompts[one], place - back - 1) for one, place in until.items()}
-        if len(before) > 1:
+    steps_back = 0
+    while all(end - steps_back > start for end in until.values()):
+        preceding_marks = {_mark(prompts[index], end - steps_back - 1) for index, end in until.items()}
+        if len(preceding_marks) > 1:
             break
-        back += 1
-    return {one: place - back for one, place in until.items()}
+        steps_back += 1
+    return {index: end - steps_back for index, end in until.items()}
 
 
-def _mark(prompt: bytes, place: int) -> bytes:
-    return prompt[place * MARK_BYTES : (place + 1) * MARK_BYTES]
+def _mark(prompt: bytes, index: int) -> bytes:
+    return prompt[index * MARK_BYTES : (index + 1) * MARK_BYTES]

@@ -24,4 +24,7 @@ def hit_tokens(prompts: Iterable[bytes], block_tokens: int = BLOCK_TOKENS) -> in
 
 def best_matches(prompts: Sequence[bytes]) -> list[int]:
     """Return for each prompt how many marks the best earlier one shares with its beginning; -1 for the first."""
-    return [max((common(one, other) for other in prompts[:place]), default=-1) for place, one in enumerate(prompts)]
+    return [
+        max((common(prompt, earlier) for earlier in prompts[:index]), default=-1)
+        for index, prompt in enumerate(prompts)
+    ]

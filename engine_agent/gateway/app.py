@@ -53,9 +53,9 @@ class Door:
 
 
 class GatewayApp(Application):
-    def __init__(self, door: Door) -> None:
-        super().__init__(write_seconds=door.limits.write_seconds, scrapers=door.scrapers)
-        self._door, self.bodies, self._reader = door, Bodies(door.limits), Reader()
+    def __init__(self, context: Door) -> None:
+        super().__init__(write_seconds=context.limits.write_seconds, scrapers=context.scrapers)
+        self._door, self.bodies, self._reader = context, Bodies(context.limits), Reader()
         self._in_flight: set[asyncio.Timeout] = set()
         self._paths: Mapping[str, tuple[str, Endpoint]] = {
             **{path: ("POST", self._generating(path)) for path in GENERATING},
@@ -103,35 +103,39 @@ class GatewayApp(Application):
     async def _generation(self, client: Client, path: str) -> None:
         tables, caller = self._caller(client)
         async with self.bodies.reading(client) as body:
-            asked = await self._reader.read(body)
+            request = await self._reader.read(body)
             forwarding = Forwarding(
                 self._door.ways,
                 client,
-                self._permit(client, tables, caller, asked),
+                self._permit(client, tables, caller, request),
                 path,
-                asked,
+                request,
                 request_id=_once(client),
-                model_label=model_label(asked.model, tables.models),
+                model_label=model_label(request.model, tables.models),
             )
-            with self._counted(client, tables, caller, asked):
+            with self._counted(client, tables, caller, request):
                 await client.staying(forwarding.run())
 
     @contextmanager
-    def _counted(self, client: Client, tables: Tables, caller: Caller, asked: Asked) -> Iterator[None]:
+    def _counted(self, client: Client, tables: Tables, caller: Caller, request: Asked) -> Iterator[None]:
         """Count the request against its organisation's limits while it runs. Raise ApiError if a limit is reached."""
-        door, organisation = self._door, caller.organisation
-        tokens = tokens_asked(asked.told, len(asked.body), most=tables.most_context_tokens)
+        context, organisation = self._door, caller.organisation
+        tokens = tokens_asked(request.told, len(request.body), most=tables.most_context_tokens)
         try:
-            taken = door.quotas.take(
-                organisation.id, organisation.limits, tokens=tokens, gateways=door.gateways(tables), now=door.clock()
+            grant = context.quotas.take(
+                organisation.id,
+                organisation.limits,
+                tokens=tokens,
+                gateways=context.gateways(tables),
+                now=context.clock(),
             )
         except Exceeded as problem:
-            door.ways.observer.limited(organisation.slug, problem.limit)
+            context.ways.observer.limited(organisation.slug, problem.limit)
             raise limit_reached(organisation.slug, problem) from None
-        if taken is None:
+        if grant is None:
             yield
             return
-        client.witness = meter = Meter(taken, tokens, len(asked.body), door.clock)
+        client.witness = meter = Meter(grant, tokens, len(request.body), context.clock)
         try:
             yield
         except ApiError:
@@ -141,40 +145,40 @@ class GatewayApp(Application):
             meter.end()
 
     def _caller(self, client: Client) -> tuple[Tables, Caller]:
-        held = self._door.held
-        if held.is_revoked:
+        state = self._door.held
+        if state.is_revoked:
             raise revoked()
-        if not held.has_snapshot:
+        if not state.has_snapshot:
             raise not_ready()
-        tables = held.tables  # one snapshot for the whole request
+        tables = state.tables  # one snapshot for the whole request
         caller = self._recognised(client, tables)
         if caller.organisation.limits:
             client.witness = self._telling(tables, caller)
-        if held.is_draining:
+        if state.is_draining:
             raise draining()
         return tables, caller
 
     def _telling(self, tables: Tables, caller: Caller) -> Telling:
-        door, organisation = self._door, caller.organisation
+        context, organisation = self._door, caller.organisation
         return Telling(
-            lambda: door.quotas.levels(
-                organisation.id, organisation.limits, gateways=door.gateways(tables), now=door.clock()
+            lambda: context.quotas.levels(
+                organisation.id, organisation.limits, gateways=context.gateways(tables), now=context.clock()
             )
         )
 
     def _recognised(self, client: Client, tables: Tables) -> Caller:
         return caller_of(tables, self._door.check(), client.headers, now=self._door.ways.now())
 
-    def _permit(self, client: Client, tables: Tables, caller: Caller, asked: Asked) -> Permit:
-        recognise, route = partial(self._recognised, client), partial(self._groups, asked)
+    def _permit(self, client: Client, tables: Tables, caller: Caller, request: Asked) -> Permit:
+        recognise, route = partial(self._recognised, client), partial(self._groups, request)
         return Permit(self._door.held, tables, caller, recognise=recognise, route=route, now=self._door.ways.now)
 
-    def _groups(self, asked: Asked, tables: Tables, caller: Caller, decided: Decided) -> Groups:
-        wish = Wish(caller.organisation, caller.namespace, asked.model, asked.kv_dtype)
+    def _groups(self, request: Asked, tables: Tables, caller: Caller, decided: Decided) -> Groups:
+        route_request = Wish(caller.organisation, caller.namespace, request.model, request.kv_dtype)
         try:
-            return self._door.ways.router.groups(tables, wish, decided)
+            return self._door.ways.router.groups(tables, route_request, decided)
         except RouteError as problem:
-            raise route_refusal(problem, asked.model, lambda: self._served(tables)) from None
+            raise route_refusal(problem, request.model, lambda: self._served(tables)) from None
 
     async def _models(self, client: Client) -> None:
         tables, _ = self._caller(client)
@@ -182,27 +186,27 @@ class GatewayApp(Application):
 
     async def _model(self, client: Client, name: str) -> None:
         tables, _ = self._caller(client)
-        found = models_served(tables, self._door.ways.engines.standing).get(name)
-        if found is None:
+        model = models_served(tables, self._door.ways.engines.standing).get(name)
+        if model is None:
             raise model_not_found(name, self._served(tables))
-        await client.answer_json(200, found)
+        await client.answer_json(200, model)
 
     def _served(self, tables: Tables) -> Iterable[str]:
         return names_served(tables, self._door.ways.engines.standing)
 
     async def _health(self, client: Client) -> None:
         """Report healthy even if no engine answers: clients of another gateway would fare no better."""
-        held, standing = self._door.held, self._door.ways.engines.standing
+        state, load_of = self._door.held, self._door.ways.engines.standing
         if self._is_stopping:
             raise stopping()
-        if held.is_revoked:
+        if state.is_revoked:
             raise revoked()
-        if held.is_draining:
+        if state.is_draining:
             raise draining()
-        if not held.has_snapshot:
+        if not state.has_snapshot:
             raise not_ready()
-        reachable = sum(standing(agent).is_reachable for agent in held.tables.engines)
-        await client.answer_json(200, {"status": "ok", "engines": len(held.tables.engines), "reachable": reachable})
+        reachable = sum(load_of(agent).is_reachable for agent in state.tables.engines)
+        await client.answer_json(200, {"status": "ok", "engines": len(state.tables.engines), "reachable": reachable})
 
     async def _metrics_text(self) -> bytes:
         ways = self._door.ways

@@ -36,16 +36,16 @@ def is_light(body: bytes) -> bool:
 
 def asked_read(body: bytes, light: bool | None = None) -> Asked:
     """Parse a body. `light`: the result of `is_light`, if known. Raise ApiError if the body is invalid."""
-    told = read_object(body)
-    if EXTRA_BODY in told:
-        told = merge_extra_body(told)
-        body = json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
-    model, kv_dtype = told.get("model"), told.get("kv_cache_dtype")
+    fields = read_object(body)
+    if EXTRA_BODY in fields:
+        fields = merge_extra_body(fields)
+        body = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    model, kv_dtype = fields.get("model"), fields.get("kv_cache_dtype")
     if not isinstance(model, str):
         raise invalid("model", "is missing" if model is None else "must be text")
     if kv_dtype is not None and not isinstance(kv_dtype, str):
         raise invalid("kv_cache_dtype", "must be text")
-    return Asked(model, kv_dtype, body, told, is_light(body) if light is None else light)
+    return Asked(model, kv_dtype, body, fields, is_light(body) if light is None else light)
 
 
 class Reader:

@@ -91,8 +91,8 @@ def _say_ready(config: GatewayConfig, credentials: Credentials) -> None:
     text = (
         f"{credentials.agent} answers at {config.address}/v1, for the group {credentials.group} of {credentials.url}."
     )
-    told = {"event": text, "url": f"{config.address}/v1", "agent": credentials.agent, "home": str(config.home)}
-    print(json.dumps(told) if config.is_logging_json else text, flush=True)
+    record = {"event": text, "url": f"{config.address}/v1", "agent": credentials.agent, "home": str(config.home)}
+    print(json.dumps(record) if config.is_logging_json else text, flush=True)
 
 
 if __name__ == "__main__":

@@ -92,17 +92,17 @@ class Engines:
 
     @property
     def in_flight(self) -> int:
-        return sum(one.in_flight for one in self._seen.values())
+        return sum(engine_state.in_flight for engine_state in self._seen.values())
 
     @contextlib.contextmanager
     def serving(self, agent: str) -> Iterator[None]:
         """Count one request at the engine while the context is open."""
-        seen = self._of(agent)
-        seen.in_flight += 1
+        engine_state = self._of(agent)
+        engine_state.in_flight += 1
         try:
             yield
         finally:
-            seen.in_flight -= 1
+            engine_state.in_flight -= 1
 
     def waiting(self, agent: str) -> "Waiting":
         """Return a context for a wait of any length, which raises TimeoutError if the engine falls silent meanwhile."""
@@ -110,11 +110,11 @@ class Engines:
 
     def unreachable(self, agent: str, why: str) -> None:
         """Mark the engine as unreachable. Health checks continue, and mark it as reachable once it answers."""
-        seen = self._of(agent)
-        if seen.is_reachable:
+        engine_state = self._of(agent)
+        if engine_state.is_reachable:
             log.warning("engine %s cannot be reached: %s", agent, why)
-        seen.is_reachable = False
-        seen.health.gone(self._clock())
+        engine_state.is_reachable = False
+        engine_state.health.gone(self._clock())
 
     def succeeded(self, agent: str) -> None:
         """Record that the engine answered a request completely."""
@@ -127,39 +127,43 @@ class Engines:
 
     def passed(self, seconds: float) -> None:
         """Advance the clock by `seconds`, and end waits for engines that have been silent for too long."""
-        for agent, seen in self._seen.items():
-            if seen.silence.passed(seconds):
-                log.warning("engine %s is silent: %d requests wait for it no longer", agent, len(seen.waiting))
-            if seen.silence.is_over:
-                for limit in seen.waiting:
-                    limit.reschedule(asyncio.get_running_loop().time())
-                seen.waiting.clear()
+        for agent, engine_state in self._seen.items():
+            if engine_state.silence.passed(seconds):
+                log.warning("engine %s is silent: %d requests wait for it no longer", agent, len(engine_state.waiting))
+            if engine_state.silence.is_over:
+                for timeout in engine_state.waiting:
+                    timeout.reschedule(asyncio.get_running_loop().time())
+                engine_state.waiting.clear()
 
     def spoke(self, agent: str) -> None:
         self._of(agent).silence.spoke()
 
     def answered(self, agent: str, seconds: float) -> None:
-        seen = self._of(agent)
-        if not seen.is_reachable:
+        engine_state = self._of(agent)
+        if not engine_state.is_reachable:
             log.info("engine %s can be reached", agent)
-        seen.is_reachable = True
-        seen.health.back(self._clock())
-        seen.look_seconds += NEWEST * (seconds - seen.look_seconds)
+        engine_state.is_reachable = True
+        engine_state.health.back(self._clock())
+        engine_state.look_seconds += NEWEST * (seconds - engine_state.look_seconds)
 
     @contextlib.contextmanager
     def looking(self, agent: str) -> Iterator[None]:
-        seen = self._of(agent)
-        seen.looking_since = self._clock()
-        seen.silence.look_begins()
+        engine_state = self._of(agent)
+        engine_state.looking_since = self._clock()
+        engine_state.silence.look_begins()
         try:
             yield
         finally:
-            seen.looking_since = None
-            seen.silence.look_ends()
+            engine_state.looking_since = None
+            engine_state.silence.look_ends()
 
     def keep(self, agents: Mapping[str, Engine]) -> None:
         """Forget engines that have left the fleet, once their last request has ended."""
-        self._seen = {agent: seen for agent, seen in self._seen.items() if agent in agents or seen.in_flight}
+        self._seen = {
+            agent: engine_state
+            for agent, engine_state in self._seen.items()
+            if agent in agents or engine_state.in_flight
+        }
 
     def _of(self, agent: str) -> _Seen:
         return self._seen.setdefault(agent, _Seen())
@@ -194,14 +198,16 @@ class Lookout:
             self._engines.passed(clock() - began)
 
     def _look_at_all(self) -> None:
-        known = self._known()
-        self._engines.keep(known)
+        engines = self._known()
+        self._engines.keep(engines)
         # Keep checking engines that left the fleet with running requests: otherwise those could wait for ever.
-        left = {agent: one for agent, one in self._watched.items() if self._engines.standing(agent).in_flight}
-        self._watched = known = {**left, **known}
+        still_serving = {
+            agent: engine for agent, engine in self._watched.items() if self._engines.standing(agent).in_flight
+        }
+        self._watched = engines = {**still_serving, **engines}
         self._looking = {agent: task for agent, task in self._looking.items() if not task.done()}
-        for agent in known.keys() - self._looking.keys():
-            self._looking[agent] = asyncio.create_task(self._look(known[agent]))
+        for agent in engines.keys() - self._looking.keys():
+            self._looking[agent] = asyncio.create_task(self._look(engines[agent]))
 
     async def _look(self, engine: Engine) -> None:
         began = time.monotonic()

@@ -9,17 +9,17 @@ class WholeEvents:
 
     def take(self, data: bytes) -> bytes:
         """Return the bytes to pass on: all up to the end of the last complete event."""
-        held = self._begun + data
-        end = max(_after_last(held, b"\n\n"), _after_last(held, b"\r\n\r\n"))
-        if len(held) - end > MOST_BEGUN_BYTES:
-            end = len(held)
-        self._begun = held[end:]
-        return held[:end]
+        buffer = self._begun + data
+        end = max(_after_last(buffer, b"\n\n"), _after_last(buffer, b"\r\n\r\n"))
+        if len(buffer) - end > MOST_BEGUN_BYTES:
+            end = len(buffer)
+        self._begun = buffer[end:]
+        return buffer[:end]
 
     def rest(self) -> bytes:
         return self._begun
 
 
 def _after_last(data: bytes, end: bytes) -> int:
-    place = data.rfind(end)
-    return place + len(end) if place >= 0 else 0
+    offset = data.rfind(end)
+    return offset + len(end) if offset >= 0 else 0

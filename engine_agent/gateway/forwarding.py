@@ -63,10 +63,18 @@ class Refusal:
 
 class Forwarding:
     def __init__(
-        self, ways: Ways, client: Client, permit: Permit, path: str, asked: Asked, *, request_id: str, model_label: str
+        self,
+        ways: Ways,
+        client: Client,
+        permit: Permit,
+        path: str,
+        request: Asked,
+        *,
+        request_id: str,
+        model_label: str,
     ) -> None:
         self._ways, self._client, self._permit = ways, client, permit
-        self._path, self._asked, self._request_id = path, asked, request_id
+        self._path, self._asked, self._request_id = path, request, request_id
         self._model_label = model_label
         self._attempts = self._disconnected = self._unreachable = 0
         self._is_last = False  # no attempt follows this one
@@ -95,11 +103,11 @@ class Forwarding:
 
     async def _is_answered(self) -> bool:
         permit, gate = self._permit, self._ways.gate
-        sees = await sees_of(self._ways.knowing, permit.caller, self._asked, self._path)
+        current_hints = await sees_of(self._ways.knowing, permit.caller, self._asked, self._path)
         until = gate.until()
-        while (first := self._picked(sees())) is not None:
+        while (first := self._picked(current_hints())) is not None:
             organisation, lane = permit.caller.organisation.id, frozenset(named(permit.groups)) - self._tried
-            pick = partial(self._next, sees, first.agent)
+            pick = partial(self._next, current_hints, first.agent)
             async with gate.seat(organisation, pick, lane=lane, until=until, check=permit.check) as engine:
                 if await self._is_answered_by(engine):
                     return True
@@ -108,45 +116,45 @@ class Forwarding:
         await self._client.answer(self._refusal.status, self._refusal.body, self._refusal.headers)
         return False
 
-    def _next(self, sees: Sees, chosen: str) -> Engine | None:
+    def _next(self, current_hints: Sees, chosen: str) -> Engine | None:
         """Return the engine for the next attempt: `chosen`, or another one with room if that is full. None: wait.
         Raise ApiError if none is left. The request may have waited long: check the key, the engines and their load
         again.
         """
         self._permit.renew()
-        groups, standing, sight = self._permit.groups, self._ways.engines.standing, sees()
-        known = standing(chosen)
-        there = {agent: one for agent, one in named(groups).items() if not standing(agent).is_silent}
-        first = there.get(chosen)  # None: it no longer takes requests
-        found = first
-        if first is None or known.is_full or not known.is_wanted:
-            other = self._ways.router.pick(groups, standing, self._tried, sight, is_free=True)
-            found = other or (None if known.is_full else first)
-        if found is None and first is None and not there.keys() - self._tried:
+        groups, load_of, hints = self._permit.groups, self._ways.engines.standing, current_hints()
+        chosen_load = load_of(chosen)
+        available = {agent: engine for agent, engine in named(groups).items() if not load_of(agent).is_silent}
+        chosen_engine = available.get(chosen)  # None: it no longer takes requests
+        engine = chosen_engine
+        if chosen_engine is None or chosen_load.is_full or not chosen_load.is_wanted:
+            alternative = self._ways.router.pick(groups, load_of, self._tried, hints, is_free=True)
+            engine = alternative or (None if chosen_load.is_full else chosen_engine)
+        if engine is None and chosen_engine is None and not available.keys() - self._tried:
             raise self._nobody()
-        if found is not None:
-            self._sight, self._elsewhere_tokens = sight, elsewhere_tokens(groups, standing, sight, found.agent)
-        return found
+        if engine is not None:
+            self._sight, self._elsewhere_tokens = hints, elsewhere_tokens(groups, load_of, hints, engine.agent)
+        return engine
 
     def _nobody(self) -> ApiError:
         engines = named(self._permit.groups)
         is_silent = any(self._ways.engines.standing(agent).is_silent for agent in engines)
         return no_engine(self._asked.model, tried=len(self._tried), is_lost=self._is_lost, is_silent=is_silent)
 
-    def _picked(self, sight: Sight) -> Engine | None:
+    def _picked(self, hints: Sight) -> Engine | None:
         self._permit.renew()
         if self._disconnected >= MOST_DISCONNECTED:
             return None
-        groups, standing = self._permit.groups, self._ways.engines.standing
-        found = self._ways.router.pick(groups, standing, self._tried, sight)
-        if found is not None and not standing(found.agent).is_reachable:  # no reachable engine is left
+        groups, load_of = self._permit.groups, self._ways.engines.standing
+        engine = self._ways.router.pick(groups, load_of, self._tried, hints)
+        if engine is not None and not load_of(engine.agent).is_reachable:  # no reachable engine is left
             self._unreachable += 1
-            found = found if self._unreachable <= MOST_UNREACHABLE else None
-        if found is None and self._disconnected and not self._is_last:
+            engine = engine if self._unreachable <= MOST_UNREACHABLE else None
+        if engine is None and self._disconnected and not self._is_last:
             # A pooled connection from before an engine's restart fails like an engine that crashed: try once more.
             self._is_last = True
-            return self._ways.router.pick(groups, standing, (), sight)
-        return found
+            return self._ways.router.pick(groups, load_of, (), hints)
+        return engine
 
     async def _is_answered_by(self, engine: Engine) -> bool:
         self._attempts += 1
@@ -272,5 +280,5 @@ class Forwarding:
     async def _pass_on_parts(self, engine: Engine, answer: Answer, events: WholeEvents) -> None:
         async for data in parts(answer):
             self._ways.engines.spoke(engine.agent)
-            if told := events.take(data):
-                await self._client.write(told)
+            if complete_events := events.take(data):
+                await self._client.write(complete_events)

@@ -54,10 +54,10 @@ class Health:
 
     def share(self, now: float) -> float:
         """Return the engine's share of the requests it would normally get."""
-        began = max(self.ejected_until, self.back_since or 0.0)
-        if not began or now - began >= RETURN_SECONDS:
+        return_began = max(self.ejected_until, self.back_since or 0.0)
+        if not return_began or now - return_began >= RETURN_SECONDS:
             return 1.0
-        return max(LEAST_SHARE, (now - began) / RETURN_SECONDS)
+        return max(LEAST_SHARE, (now - return_began) / RETURN_SECONDS)
 
     def _count(self, failed: float) -> None:
         self.requests += 1

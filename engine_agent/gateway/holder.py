@@ -39,9 +39,9 @@ class GatewayHolder:
     """The gateway's interface for its sidecar. `waiting` returns how many requests wait for a seat at an engine."""
 
     def __init__(
-        self, held: Held, engines: Engines, about: Mapping[str, Any], waiting: Callable[[], int] = lambda: 0
+        self, state: Held, engines: Engines, about: Mapping[str, Any], waiting: Callable[[], int] = lambda: 0
     ) -> None:
-        self._held, self._engines, self._about, self._waiting = held, engines, about, waiting
+        self._held, self._engines, self._about, self._waiting = state, engines, about, waiting
         self.share: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot  # reuses parts of the sidecar's copy
         self._boot = uuid.uuid4().hex
         self._applying = asyncio.Lock()
@@ -50,21 +50,21 @@ class GatewayHolder:
         return self._about
 
     async def state(self) -> HolderState:
-        held = self._held
-        told = ("draining" if held.is_draining else "ready") if held.has_snapshot else "starting"
+        state = self._held
+        status = ("draining" if state.is_draining else "ready") if state.has_snapshot else "starting"
         return HolderState(
             boot=self._boot,
-            state=told,
-            hash=held.tables.snapshot.hash if held.has_snapshot else None,
+            state=status,
+            hash=state.tables.snapshot.hash if state.has_snapshot else None,
             load={"running": self._engines.in_flight, "waiting": self._waiting()},
         )
 
     async def apply(self, news: bytes) -> str:
         """Parse a snapshot in a thread, so that tokens keep flowing, and apply it in one step. Return its hash."""
         async with self._applying:
-            before = self._held.tables
+            previous = self._held.tables
             try:
-                tables = await asyncio.to_thread(_read, news, before, self.share)
+                tables = await asyncio.to_thread(_read, news, previous, self.share)
             except HashMismatch as problem:
                 raise HolderMismatch(str(problem)) from problem
             except (MalformedMessage, BadTables) as problem:
@@ -115,18 +115,22 @@ class GatewayHolder:
         return {}
 
 
-def _read(news: bytes, before: Tables, share: Callable[[Snapshot], Snapshot]) -> Tables:
-    told = news_decode(news)
-    snapshot = told if isinstance(told, Snapshot) else change_apply(before.snapshot, told)
-    return tables_read(share(snapshot), before)
+def _read(news: bytes, previous: Tables, share: Callable[[Snapshot], Snapshot]) -> Tables:
+    message = news_decode(news)
+    snapshot = message if isinstance(message, Snapshot) else change_apply(previous.snapshot, message)
+    return tables_read(share(snapshot), previous)
 
 
 def _problems(tables: Tables) -> list[str]:
     """Rebuild the snapshot and the tables from their parts, and return how they differ from those in use."""
-    held = tables.snapshot
-    anew = snapshot_build(held.kind, held.entries, held.policies)
-    problems = [] if anew.hash == held.hash else [f"the snapshot's hash is {held.hash}, its content's {anew.hash}"]
-    meant = tables_read(anew, tables_empty())
+    snapshot = tables.snapshot
+    rebuilt = snapshot_build(snapshot.kind, snapshot.entries, snapshot.policies)
+    problems = (
+        []
+        if rebuilt.hash == snapshot.hash
+        else [f"the snapshot's hash is {snapshot.hash}, its content's {rebuilt.hash}"]
+    )
+    expected_tables = tables_read(rebuilt, tables_empty())
     parts = ("organisations", "keys", "engines", "refused", "splits")
-    differing = [part for part in parts if getattr(meant, part) != getattr(tables, part)]
+    differing = [part for part in parts if getattr(expected_tables, part) != getattr(tables, part)]
     return problems + [f"{part} are not what the snapshot says" for part in differing]

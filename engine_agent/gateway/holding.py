@@ -22,8 +22,8 @@ class Holding(Collector):
             "body_bytes": ("Of bodies that are being received or answered.", self._bodies.held_bytes),
             "tasks": ("Deeds under way in its event loop: its own, and a few for each request.", _tasks()),
         }
-        for name, (what, level) in levels.items():
-            yield GaugeMetricFamily(f"luminet_gateway_{name}", what, value=level)
+        for name, (description, level) in levels.items():
+            yield GaugeMetricFamily(f"luminet_gateway_{name}", description, value=level)
 
 
 def _tasks() -> int:

@@ -61,13 +61,13 @@ def _key(tables: Tables, check: bytes, headers: Mapping[str, str], now: float) -
     return key
 
 
-def _namespace(organisation: Organisation, key: Key, asked: str | None) -> Namespace:
-    if asked is None:
+def _namespace(organisation: Organisation, key: Key, requested_slug: str | None) -> Namespace:
+    if requested_slug is None:
         return _own(organisation, key)
-    slug = asked.strip()
-    found = organisation.namespaces.get(slug)
-    if found is not None and _may_use(key, found):
-        return found
+    slug = requested_slug.strip()
+    namespace = organisation.namespaces.get(slug)
+    if namespace is not None and _may_use(key, namespace):
+        return namespace
     # A missing namespace and one that this key may not use get the same answer.
     raise ApiError(404, f"This key may use no namespace {slug[:80]!a} here.", param=NAMESPACE, code="unknown_namespace")
 
@@ -86,8 +86,8 @@ def _own(organisation: Organisation, key: Key) -> Namespace:
         return usable[0]
     if not usable:
         raise ApiError(403, "This key may use no namespace that is served here.", code="no_namespace")
-    named = ", ".join(sorted(one.slug for one in usable))
-    problem = f"This key may use several namespaces: say which with the header {NAMESPACE}. Among them are {named}."
+    slugs = ", ".join(sorted(namespace.slug for namespace in usable))
+    problem = f"This key may use several namespaces: say which with the header {NAMESPACE}. Among them are {slugs}."
     raise ApiError(400, problem, param=NAMESPACE, code="namespace_required")
 
 

@@ -31,6 +31,6 @@ def session_open() -> aiohttp.ClientSession:
 
 def _socket(address: Iterable[Any]) -> socket.socket:
     family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    stay_awake(made)
-    return made
+    new_socket = socket.socket(family, kind, protocol)
+    stay_awake(new_socket)
+    return new_socket

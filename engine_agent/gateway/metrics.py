@@ -82,10 +82,10 @@ class Observer:
         self._tokens = {
             name: Counter(
                 f"luminet_gateway_{name}_tokens",
-                f"Of prompts with a prediction, tokens {what}.",
+                f"Of prompts with a prediction, tokens {description}.",
                 registry=registry,
             )
-            for name, what in names.items()
+            for name, description in names.items()
         }
 
     def _begin_at_zero(self) -> None:
@@ -126,10 +126,12 @@ class Observer:
             self._organisations.add(organisation)
         self._limited.labels(organisation if organisation in self._organisations else OTHER, limit).inc()
 
-    def exposition(self, engines: Mapping[str, Standing], others: Iterable[Collector], *, waiting: int = 0) -> bytes:
+    def exposition(
+        self, engines: Mapping[str, Standing], collectors: Iterable[Collector], *, waiting: int = 0
+    ) -> bytes:
         """Return all metrics as text, including those of other components in this process."""
-        own = generate_latest(_Both(self.registry, engines, waiting))
-        return b"".join([own, *(generate_latest(one) for one in others), process_text()])
+        own_metrics = generate_latest(_Both(self.registry, engines, waiting))
+        return b"".join([own_metrics, *(generate_latest(collector) for collector in collectors), process_text()])
 
 
 def model_label(model: str, known: Collection[str]) -> str:
@@ -151,10 +153,10 @@ class _Both(Collector):
         share = GaugeMetricFamily(
             "luminet_gateway_engine_share", "Of what an engine would get, what it may get now.", labels=("agent",)
         )
-        for agent, standing in sorted(self._engines.items()):
-            running.add_metric((agent,), standing.in_flight)
-            reachable.add_metric((agent,), standing.is_reachable)
-            share.add_metric((agent,), standing.share if standing.is_wanted else 0)
+        for agent, engine_load in sorted(self._engines.items()):
+            running.add_metric((agent,), engine_load.in_flight)
+            reachable.add_metric((agent,), engine_load.is_reachable)
+            share.add_metric((agent,), engine_load.share if engine_load.is_wanted else 0)
         yield GaugeMetricFamily(
             "luminet_gateway_waiting_requests", "Requests that wait for a seat at an engine.", value=self._waiting
         )

@@ -9,40 +9,44 @@ from engine_agent.gateway.tables import Engine, ServedModel, Tables
 Model = Mapping[str, Any]
 
 
-def models_served(tables: Tables, standing: Callable[[str], Standing]) -> dict[str, Model]:
+def models_served(tables: Tables, load_of: Callable[[str], Standing]) -> dict[str, Model]:
     """Return the models by name."""
-    reachable = _reachable(tables, standing)
+    reachable = _reachable(tables, load_of)
     return {
-        name: _model(name, [one.models[name] for one in reachable if name in one.models], tables.refused.get(name, {}))
+        name: _model(
+            name, [engine.models[name] for engine in reachable if name in engine.models], tables.refused.get(name, {})
+        )
         for name in _names(reachable)
     }
 
 
-def names_served(tables: Tables, standing: Callable[[str], Standing]) -> list[str]:
-    return _names(_reachable(tables, standing))
+def names_served(tables: Tables, load_of: Callable[[str], Standing]) -> list[str]:
+    return _names(_reachable(tables, load_of))
 
 
 def model_list(models: Mapping[str, Model]) -> dict[str, Any]:
     return {"object": "list", "data": list(models.values())}
 
 
-def _reachable(tables: Tables, standing: Callable[[str], Standing]) -> list[Engine]:
-    return [one for one in tables.engines.values() if one.is_open and standing(one.agent).is_reachable]
+def _reachable(tables: Tables, load_of: Callable[[str], Standing]) -> list[Engine]:
+    return [engine for engine in tables.engines.values() if engine.is_open and load_of(engine.agent).is_reachable]
 
 
 def _names(engines: Iterable[Engine]) -> list[str]:
-    return sorted({name for one in engines for name in one.models})
+    return sorted({name for engine in engines for name in engine.models})
 
 
 def _model(name: str, served: Iterable[ServedModel], refused: Mapping[str, str]) -> Model:
     """Describe a model. If engines differ: the formats that any supports, and the context that all support."""
-    ones = list(served)
-    kv_dtypes = dict.fromkeys(kv_dtype for one in ones for kv_dtype in one.kv_dtypes if kv_dtype not in refused)
+    served_models = list(served)
+    kv_dtypes = dict.fromkeys(
+        kv_dtype for served_model in served_models for kv_dtype in served_model.kv_dtypes if kv_dtype not in refused
+    )
     return {
         "id": name,
         "object": "model",
-        "created": max(one.created for one in ones),
+        "created": max(served_model.created for served_model in served_models),
         "owned_by": "luminet",
-        "max_model_len": min(one.context_tokens for one in ones),
+        "max_model_len": min(served_model.context_tokens for served_model in served_models),
         "kv_cache_dtypes": list(kv_dtypes),
     }

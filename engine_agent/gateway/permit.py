@@ -21,7 +21,7 @@ class Permit:
 
     def __init__(
         self,
-        held: Held,
+        state: Held,
         tables: Tables,
         caller: Caller,
         *,
@@ -29,7 +29,7 @@ class Permit:
         route: Route,
         now: Callable[[], float],
     ) -> None:
-        self._held, self._recognise, self._route, self._now = held, recognise, route, now
+        self._held, self._recognise, self._route, self._now = state, recognise, route, now
         self._decided: Decided = {}  # a split counts each request once, however often it is routed
         self._known_in = self._routed_in = tables
         self.caller = caller

@@ -82,26 +82,28 @@ class GatewayProcess:
         """Return the exit status. `on_ready` is called once the API answers, even without a snapshot."""
         self._signals.listen()
         await self._hold_what_is_stored()
-        async with Upstream() as upstream, session_open() as looking:
-            knowing = Knowing(lambda: self._held.tables.engines, looking, self._runtime.clock.now, self._config.home)
-            self._knowing, knowing.on_prompt = knowing, self._diverging.take
-            lookout = Lookout(self._engines, lambda: self._held.tables.engines, looking)
+        async with Upstream() as upstream, session_open() as session:
+            prefix_index = Knowing(
+                lambda: self._held.tables.engines, session, self._runtime.clock.now, self._config.home
+            )
+            self._knowing, prefix_index.on_prompt = prefix_index, self._diverging.take
+            lookout = Lookout(self._engines, lambda: self._held.tables.engines, session)
             collectors: list[Collector] = [self._runtime.metrics.registry, self._canary.registry]
-            collectors.append(knowing.metrics.registry)
-            app = GatewayApp(self._door(upstream, knowing, collectors))
+            collectors.append(prefix_index.metrics.registry)
+            app = GatewayApp(self._door(upstream, prefix_index, collectors))
             server = server_of(app, limits=half_for_one_address(self._most_connections))
             collectors.append(Holding(app.bodies, server))
             serving = server.serve(sockets=[self._public])
-            beside = [
+            coroutines = [
                 self._runtime.run(self._ended),
                 serving,
                 lookout.run(),
                 self._heed_revocation(),
-                self._canary.run(looking),
-                knowing.run(),
+                self._canary.run(session),
+                prefix_index.run(),
                 self._diverging.run(),
             ]
-            with _running(beside) as tasks:
+            with _running(coroutines) as tasks:
                 await first(server.is_up.wait(), tasks)
                 on_ready()
                 await first(self._signals.stopping.wait(), tasks)
@@ -128,14 +130,14 @@ class GatewayProcess:
         await asyncio.to_thread(self._store.forget)
         await asyncio.Event().wait()
 
-    def _door(self, upstream: Upstream, knowing: Knowing, collectors: Iterable[Collector]) -> Door:
-        held, runtime = self._held, self._runtime
+    def _door(self, upstream: Upstream, prefix_index: Knowing, collectors: Iterable[Collector]) -> Door:
+        state, runtime = self._held, self._runtime
         routing, now = self._config.routing, runtime.clock.now
-        asked = knowing if routing == "cache-aware" else None  # round-robin routing reads no prompts
-        ways = Ways(Router(routing), self._engines, upstream, self._observer, now, self._gate, asked)
-        limits = Limits(lambda: held.tables.most_context_tokens)
+        routing_index = prefix_index if routing == "cache-aware" else None  # round-robin routing reads no prompts
+        ways = Ways(Router(routing), self._engines, upstream, self._observer, now, self._gate, routing_index)
+        limits = Limits(lambda: state.tables.most_context_tokens)
         return Door(
-            held,
+            state,
             lambda: _check(runtime.credentials.keys["check"]),
             ways,
             limits,
@@ -149,10 +151,10 @@ class GatewayProcess:
         self._held.is_draining = True
         server.listen_no_more()
         seconds = self._config.drain_seconds
-        if left := server.unfinished:
-            log.info("stopping: %d requests are finished first, for at most %g s", left, seconds)
-        until = time.monotonic() + seconds
-        while server.unfinished and time.monotonic() < until and not self._signals.now.is_set():
+        if unfinished := server.unfinished:
+            log.info("stopping: %d requests are finished first, for at most %g s", unfinished, seconds)
+        deadline = time.monotonic() + seconds
+        while server.unfinished and time.monotonic() < deadline and not self._signals.now.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._signals.now.wait(), LOOK_SECONDS)
 
@@ -160,11 +162,11 @@ class GatewayProcess:
         """Send errors for incomplete answers. Do not wait long for a client that does not read."""
         self._gate.close()
         await asyncio.sleep(LOOK_SECONDS)  # first, requests that waited for a seat get a specific refusal
-        if left := server.unfinished:
-            log.warning("stopped before %d requests were finished: their clients are told so", left)
+        if unfinished := server.unfinished:
+            log.warning("stopped before %d requests were finished: their clients are told so", unfinished)
         app.cut()
-        until = time.monotonic() + CUT_SECONDS
-        while server.unfinished and time.monotonic() < until:  # noqa: ASYNC110 (the protocol has no event for it)
+        deadline = time.monotonic() + CUT_SECONDS
+        while server.unfinished and time.monotonic() < deadline:  # noqa: ASYNC110 (the protocol has no event for it)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _end(self, server: Server, tasks: Sequence["asyncio.Task[None]"]) -> None:
@@ -175,13 +177,13 @@ class GatewayProcess:
 
 
 @lru_cache(maxsize=4)
-def _check(told: str | None) -> bytes:
-    return base64.b64decode(told or "")
+def _check(encoded_key: str | None) -> bytes:
+    return base64.b64decode(encoded_key or "")
 
 
 @contextlib.contextmanager
-def _running(deeds: Sequence[Coroutine[Any, Any, None]]) -> Iterator[Sequence["asyncio.Task[None]"]]:
-    tasks = [asyncio.create_task(deed) for deed in deeds]
+def _running(coroutines: Sequence[Coroutine[Any, Any, None]]) -> Iterator[Sequence["asyncio.Task[None]"]]:
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         yield tasks
     finally:

@@ -85,13 +85,13 @@ class TooMany(ApiError):
 
 
 def limit_reached(organisation: str, problem: Exceeded) -> ApiError:
-    what = "tokens" if problem.limit == "tokens_per_minute" else "requests"
-    again = "as soon as one ends" if problem.limit == "concurrent_requests" else f"in {duration(problem.seconds)}"
+    unit = "tokens" if problem.limit == "tokens_per_minute" else "requests"
+    retry_hint = "as soon as one ends" if problem.limit == "concurrent_requests" else f"in {duration(problem.seconds)}"
     text = (
         f"Rate limit reached for {organisation} on {_SPELT[problem.limit]}: limit {problem.most:,}, "
-        f"requested {problem.wanted:,}. Please try again {again}."
+        f"requested {problem.wanted:,}. Please try again {retry_hint}."
     )
-    return TooMany(text, of=what, seconds=problem.seconds)
+    return TooMany(text, of=unit, seconds=problem.seconds)
 
 
 def queue_full(waiting: int) -> ApiError:
@@ -115,5 +115,5 @@ def duration(seconds: float) -> str:
     tenths = math.ceil(seconds * 10 - 1e-6)
     if tenths < 600:
         return f"{tenths / 10:g}s"
-    whole = math.ceil(seconds - 1e-6)
-    return f"{whole // 60}m{whole % 60}s"
+    whole_seconds = math.ceil(seconds - 1e-6)
+    return f"{whole_seconds // 60}m{whole_seconds % 60}s"

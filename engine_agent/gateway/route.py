@@ -60,37 +60,37 @@ class Wish:
         return self.namespace.rules.of(self.model)
 
 
-def engines_able(tables: Tables, wish: Wish) -> list[Engine]:
+def engines_able(tables: Tables, request: Wish) -> list[Engine]:
     """Return the engines that could serve it, even if they take no requests now, or raise RouteError."""
-    serving = [one for one in tables.engines.values() if wish.model in one.models]
+    serving = [engine for engine in tables.engines.values() if request.model in engine.models]
     if not serving:
-        raise UnknownModel(wish.model)
-    wanted, refused = wish.kv_dtype or wish.formats.kv_dtype, tables.refused.get(wish.model, {})
+        raise UnknownModel(request.model)
+    kv_dtype, refused = request.kv_dtype or request.formats.kv_dtype, tables.refused.get(request.model, {})
     alternatives = [
-        name for name in wish.formats.allowed if name not in refused and _done_by(serving, wish.model, name)
+        name for name in request.formats.allowed if name not in refused and _done_by(serving, request.model, name)
     ]
-    if wanted in refused:
-        raise UnprovenFormat(wanted, refused[wanted], alternatives)
-    able = _done_by(serving, wish.model, wanted)
-    if wish.kv_dtype is None:
-        able += [one for one in serving if one not in able and _holds_older(one, tables, wish)]
+    if kv_dtype in refused:
+        raise UnprovenFormat(kv_dtype, refused[kv_dtype], alternatives)
+    able = _done_by(serving, request.model, kv_dtype)
+    if request.kv_dtype is None:
+        able += [engine for engine in serving if engine not in able and _holds_older(engine, tables, request)]
     if not able:
-        raise UnservedFormat(wanted, alternatives)
+        raise UnservedFormat(kv_dtype, alternatives)
     return able
 
 
 def _done_by(engines: Iterable[Engine], model: str, kv_dtype: str) -> list[Engine]:
-    return [one for one in engines if kv_dtype in one.models[model].kv_dtypes]
+    return [engine for engine in engines if kv_dtype in engine.models[model].kv_dtypes]
 
 
-def _holds_older(engine: Engine, tables: Tables, wish: Wish) -> bool:
+def _holds_older(engine: Engine, tables: Tables, request: Wish) -> bool:
     """Return whether the engine may still apply the policy before the newest, because a split leaves it out."""
-    return any(engine.agent not in split.agents for split in splits_of(tables, wish))
+    return any(engine.agent not in split.agents for split in splits_of(tables, request))
 
 
-def splits_of(tables: Tables, wish: Wish) -> list[Split]:
-    found = (*wish.organisation.splits, *tables.splits)
-    return [one for one in found if one.namespaces is None or wish.namespace.id in one.namespaces]
+def splits_of(tables: Tables, request: Wish) -> list[Split]:
+    splits = (*request.organisation.splits, *tables.splits)
+    return [split for split in splits if split.namespaces is None or request.namespace.id in split.namespaces]
 
 
 class Router:
@@ -101,65 +101,70 @@ class Router:
         self._turns = itertools.count()
         self._seen: dict[tuple[str, str], int] = defaultdict(int)
 
-    def groups(self, tables: Tables, wish: Wish, decided: Decided | None = None) -> list[list[Engine]]:
+    def groups(self, tables: Tables, request: Wish, decided: Decided | None = None) -> list[list[Engine]]:
         """Return the engines that a request may go to, in groups by preference, or raise RouteError. Counts the
         request for its splits, unless `decided` has an earlier decision, which then applies.
         """
-        so_far: Decided = {} if decided is None else decided
-        sides = [[one for one in engines_able(tables, wish) if one.is_open]]
-        for split in splits_of(tables, wish):
-            sides = [*self._sides(split, wish.namespace.id, sides[0], so_far), *sides[1:]]
+        decisions: Decided = {} if decided is None else decided
+        sides = [[engine for engine in engines_able(tables, request) if engine.is_open]]
+        for split in splits_of(tables, request):
+            sides = [*self._sides(split, request.namespace.id, sides[0], decisions), *sides[1:]]
         return [side for side in sides if side]
 
     def pick(
         self,
         groups: Groups,
-        standing: Callable[[str], Standing],
+        load_of: Callable[[str], Standing],
         tried: Collection[str],
-        sight: Sight = BLIND,
+        hints: Sight = BLIND,
         *,
         is_free: bool = False,
     ) -> Engine | None:
         """Return the best engine that was not tried; with `is_free`, one that has room at once. Failing engines come
         after healthy ones, and those that recently seemed unreachable come last. Never return a silent one.
         """
-        untried = [[(one, standing(one.agent)) for one in group if one.agent not in tried] for group in groups]
-        left = [[pair for pair in group if not pair[1].is_silent] for group in untried]
-        wanted = [[pair for pair in group if pair[1].is_wanted] for group in left]
-        reachable = [[pair for pair in group if pair[1].is_reachable] for group in left]
-        known = wanted if any(wanted) else reachable if any(reachable) else left
-        found = next(
-            (some for group in known if (some := [pair for pair in group if not is_free or _is_free(pair)])), None
+        untried = [
+            [(engine, load_of(engine.agent)) for engine in group if engine.agent not in tried] for group in groups
+        ]
+        responsive = [[pair for pair in group if not pair[1].is_silent] for group in untried]
+        preferred = [[pair for pair in group if pair[1].is_wanted] for group in responsive]
+        reachable = [[pair for pair in group if pair[1].is_reachable] for group in responsive]
+        usable = preferred if any(preferred) else reachable if any(reachable) else responsive
+        candidates = next(
+            (fitting for group in usable if (fitting := [pair for pair in group if not is_free or _is_free(pair)])),
+            None,
         )
-        return self._best(self._back(found), sight) if found else None
+        return self._best(self._back(candidates), hints) if candidates else None
 
-    def _back(self, found: Sequence[Candidate]) -> Sequence[Candidate]:
+    def _back(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Drop returning engines at random, so that each gets its reduced share and no more. Shares are relative to
         the largest: if all engines return, no others can relieve them.
         """
-        most = max(pair[1].share for pair in found)
-        kept = [pair for pair in found if pair[1].share >= most or self._random.random() * most < pair[1].share]
-        return kept or found
+        most = max(pair[1].share for pair in candidates)
+        admitted = [
+            pair for pair in candidates if pair[1].share >= most or self._random.random() * most < pair[1].share
+        ]
+        return admitted or candidates
 
-    def _best(self, found: Sequence[Candidate], sight: Sight) -> Engine:
-        turn = next(self._turns) % len(found)  # equal engines take turns
-        in_turn = (*found[turn:], *found[:turn])
+    def _best(self, candidates: Sequence[Candidate], hints: Sight) -> Engine:
+        turn = next(self._turns) % len(candidates)  # equal engines take turns
+        in_turn = (*candidates[turn:], *candidates[:turn])
         if self._routing == "round-robin":
             return in_turn[0][0]
-        if not sight.is_blind:
-            return cheapest(in_turn, sight)
+        if not hints.is_blind:
+            return cheapest(in_turn, hints)
         # Take two at random: otherwise all gateways would choose the least loaded engine at the same moment.
-        two = (in_turn[0], *self._random.sample(in_turn[1:], min(1, len(in_turn) - 1)))
-        return cheapest(two, sight)
+        sampled_pair = (in_turn[0], *self._random.sample(in_turn[1:], min(1, len(in_turn) - 1)))
+        return cheapest(sampled_pair, hints)
 
     def _sides(self, split: Split, namespace: str, engines: list[Engine], decided: Decided) -> list[list[Engine]]:
-        trying = [one for one in engines if one.agent in split.agents]
-        others = [one for one in engines if one.agent not in split.agents]
-        if not trying or not others:
+        trying = [engine for engine in engines if engine.agent in split.agents]
+        remaining = [engine for engine in engines if engine.agent not in split.agents]
+        if not trying or not remaining:
             return [engines]
         if split.id not in decided:
             decided[split.id] = self._is_for_trying(split, namespace)
-        return [trying, others] if decided[split.id] else [others, trying]
+        return [trying, remaining] if decided[split.id] else [remaining, trying]
 
     def _is_for_trying(self, split: Split, namespace: str) -> bool:
         """Return whether the request goes to the split's agents: of any n in a row, n times the share, to within one.
@@ -168,24 +173,24 @@ class Router:
         if len(self._seen) > MOST_COUNTED:
             self._seen.clear()
         self._seen[split.id, namespace] += 1
-        seen, began = self._seen[split.id, namespace], _phase(split.id, namespace)
-        return _whole(seen * split.share + began) > _whole((seen - 1) * split.share + began)
+        request_count, phase = self._seen[split.id, namespace], _phase(split.id, namespace)
+        return _whole(request_count * split.share + phase) > _whole((request_count - 1) * split.share + phase)
 
 
 def named(groups: Groups) -> Mapping[str, Engine]:
     """Return all engines of the groups, by agent."""
-    return {one.agent: one for group in groups for one in group}
+    return {engine.agent: engine for group in groups for engine in group}
 
 
-def elsewhere_tokens(groups: Groups, standing: Callable[[str], Standing], sight: Sight, chosen: str) -> int:
+def elsewhere_tokens(groups: Groups, load_of: Callable[[str], Standing], hints: Sight, chosen: str) -> int:
     """Return the longest match at another engine that could have served the request, if it is longer; else 0. Also 0
     if `chosen` reports no cache: it may be an older version, which rejects an identity with this field.
     """
-    if chosen not in sight.matches:
+    if chosen not in hints.matches:
         return 0
-    others = (one.agent for group in groups for one in group if one.agent != chosen)
-    longest = max((sight.matched(agent) for agent in others if standing(agent).is_reachable), default=0)
-    return longest if longest > sight.matched(chosen) else 0
+    other_agents = (engine.agent for group in groups for engine in group if engine.agent != chosen)
+    longest = max((hints.matched(agent) for agent in other_agents if load_of(agent).is_reachable), default=0)
+    return longest if longest > hints.matched(chosen) else 0
 
 
 def _is_free(pair: Candidate) -> bool:

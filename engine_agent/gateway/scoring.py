@@ -41,31 +41,31 @@ class Sight:
 BLIND = Sight()
 
 
-def cost(standing: Standing, matched: int, prompt_tokens: int) -> int:
+def cost(engine_load: Standing, matched: int, prompt_tokens: int) -> int:
     missing = max(0, prompt_tokens - matched)
-    return missing + queue_cost(standing) + pool_cost(standing, missing)
+    return missing + queue_cost(engine_load) + pool_cost(engine_load, missing)
 
 
-def queue_cost(standing: Standing) -> int:
-    return REQUEST_TOKENS * standing.load + (WAITING_TOKENS - REQUEST_TOKENS) * standing.queued
+def queue_cost(engine_load: Standing) -> int:
+    return REQUEST_TOKENS * engine_load.load + (WAITING_TOKENS - REQUEST_TOKENS) * engine_load.queued
 
 
-def pool_cost(standing: Standing, missing: int) -> int:
+def pool_cost(engine_load: Standing, missing: int) -> int:
     """Return the cost of missing free blocks: for those, an answer has to end."""
-    if not standing.pool_blocks:
+    if not engine_load.pool_blocks:
         return 0
-    return BLOCK_TOKENS * max(0, -(-missing // BLOCK_TOKENS) - standing.free_blocks)
+    return BLOCK_TOKENS * max(0, -(-missing // BLOCK_TOKENS) - engine_load.free_blocks)
 
 
-def cheapest(candidates: Sequence[Candidate], sight: Sight) -> Engine:
+def cheapest(candidates: Sequence[Candidate], hints: Sight) -> Engine:
     """Return the cheapest engine, the first of equals. A session prefers its engine among similar costs."""
-    costs = [cost(standing, sight.matched(one.agent), sight.prompt_tokens) for one, standing in candidates]
-    most = min(costs) + TIE_TOKENS
-    alike = [pair for pair, asked in zip(candidates, costs, strict=True) if asked <= most]
-    if sight.session is None:
+    costs = [cost(engine_load, hints.matched(engine.agent), hints.prompt_tokens) for engine, engine_load in candidates]
+    highest_cost = min(costs) + TIE_TOKENS
+    tied_candidates = [pair for pair, engine_cost in zip(candidates, costs, strict=True) if engine_cost <= highest_cost]
+    if hints.session is None:
         return min(zip(candidates, costs, strict=True), key=lambda pair: pair[1])[0][0]
-    session = sight.session
-    return max(alike, key=lambda pair: (_depth(sight, pair[0].agent), attachment(session, pair[0].agent)))[0]
+    session = hints.session
+    return max(tied_candidates, key=lambda pair: (_depth(hints, pair[0].agent), attachment(session, pair[0].agent)))[0]
 
 
 def attachment(session: bytes, agent: str) -> bytes:
@@ -73,5 +73,5 @@ def attachment(session: bytes, agent: str) -> bytes:
     return blake2b(agent.encode(), key=session[:64], digest_size=8).digest()
 
 
-def _depth(sight: Sight, agent: str) -> int:
-    return DEPTHS * sight.matched(agent) // max(1, sight.prompt_tokens)
+def _depth(hints: Sight, agent: str) -> int:
+    return DEPTHS * hints.matched(agent) // max(1, hints.prompt_tokens)

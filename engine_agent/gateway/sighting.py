@@ -13,22 +13,25 @@ Sees = Callable[[], Sight]  # called for each attempt, because caches change mea
 SESSION_FIELDS = ("prompt_cache_key", "user")
 
 
-async def sees_of(knowing: Knowing | None, caller: Caller, asked: Asked, path: str) -> Sees:
-    session = session_of(caller.namespace.id, asked.told)
-    prompt = None if knowing is None else await knowing.prompt(caller, asked, path)
-    if knowing is None or prompt is None:
+async def sees_of(prefix_index: Knowing | None, caller: Caller, request: Asked, path: str) -> Sees:
+    session = session_of(caller.namespace.id, request.told)
+    prompt = None if prefix_index is None else await prefix_index.prompt(caller, request, path)
+    if prefix_index is None or prompt is None:
         blind = Sight(session=session)
         return lambda: blind
-    known, read = knowing, prompt
+    index, known_prompt = prefix_index, prompt
     return lambda: Sight(
-        known.matches(read), read.known_tokens, session or read.beginning or None, is_countable=read.is_only
+        index.matches(known_prompt),
+        known_prompt.known_tokens,
+        session or known_prompt.beginning or None,
+        is_countable=known_prompt.is_only,
     )
 
 
-def session_of(namespace: str, told: Mapping[str, Any]) -> bytes | None:
+def session_of(namespace: str, fields: Mapping[str, Any]) -> bytes | None:
     """Return a digest of the session that the body names, specific to its namespace, or None."""
     for name in SESSION_FIELDS:
-        named = told.get(name)
-        if isinstance(named, str) and named:
-            return blake2b(f"{namespace}\0{named}".encode(errors="replace"), digest_size=16).digest()
+        session_name = fields.get(name)
+        if isinstance(session_name, str) and session_name:
+            return blake2b(f"{namespace}\0{session_name}".encode(errors="replace"), digest_size=16).digest()
     return None

@@ -123,24 +123,24 @@ def tables_empty() -> Tables:
     return Tables(snapshot_build("gateway", {}, {}), {}, {}, {}, {}, (), frozenset(), 0)
 
 
-def tables_read(snapshot: Snapshot, before: Tables) -> Tables:
-    """Parse a snapshot, and reuse equal parts of the tables `before`. Raise BadTables if an entry is invalid."""
+def tables_read(snapshot: Snapshot, previous: Tables) -> Tables:
+    """Parse a snapshot, and reuse equal parts of the tables `previous`. Raise BadTables if an entry is invalid."""
     if snapshot.kind != "gateway":
         raise BadTables("kind", f"{snapshot.kind} is not gateway")
-    organisations, keys = dict(before.organisations), dict(before.keys)
+    organisations, keys = dict(previous.organisations), dict(previous.keys)
     rules: dict[str, Rules] = {}
-    differing = list(_differing(before.snapshot, snapshot))
+    differing = list(_differing(previous.snapshot, snapshot))
     for org in differing:
-        gone = organisations.pop(org, None)
-        for digest in gone.digests if gone else ():
+        previous_organisation = organisations.pop(org, None)
+        for digest in previous_organisation.digests if previous_organisation else ():
             del keys[digest]
     for org in differing:
         if org in snapshot.buckets:
-            found = _keys(org, snapshot)
-            organisations[org] = _organisation(org, snapshot, frozenset(found), rules)
-            keys |= found
-    if snapshot.buckets.get(FLEET, _NO_BUCKET).hash == before.snapshot.buckets.get(FLEET, _NO_BUCKET).hash:
-        return replace(before, snapshot=snapshot, organisations=organisations, keys=keys)
+            org_keys = _keys(org, snapshot)
+            organisations[org] = _organisation(org, snapshot, frozenset(org_keys), rules)
+            keys |= org_keys
+    if snapshot.buckets.get(FLEET, _NO_BUCKET).hash == previous.snapshot.buckets.get(FLEET, _NO_BUCKET).hash:
+        return replace(previous, snapshot=snapshot, organisations=organisations, keys=keys)
     fleet = {key: snapshot.entries[key] for key in snapshot.buckets.get(FLEET, _NO_BUCKET).members}
     engines = _engines(fleet)
     return Tables(
@@ -151,9 +151,9 @@ def tables_read(snapshot: Snapshot, before: Tables) -> Tables:
         refused=_refused(fleet),
         splits=_splits(_of(fleet, "split")),
         gateways=frozenset(agent for _, entry in _of(fleet, "doors") for agent in entry["gateways"]),
-        models=frozenset(name for one in engines.values() for name in one.models),
+        models=frozenset(name for engine in engines.values() for name in engine.models),
         most_context_tokens=max(
-            (model.context_tokens for one in engines.values() for model in one.models.values()), default=0
+            (model.context_tokens for engine in engines.values() for model in engine.models.values()), default=0
         ),
     )
 
@@ -172,25 +172,27 @@ def _organisation(org: str, snapshot: Snapshot, digests: frozenset[bytes], rules
     entry = snapshot.entries.get(f"org/{org}")
     if entry is None:
         raise BadTables(f"org/{org}", "is missing, but entries are of it")
-    namespaces = [_namespace(key, one, snapshot, rules) for key, one in _members(org, snapshot, "ns")]
+    namespaces = [
+        _namespace(key, namespace_entry, snapshot, rules) for key, namespace_entry in _members(org, snapshot, "ns")
+    ]
     return Organisation(
         id=org,
         slug=entry["slug"],
         is_active=entry["state"] == ACTIVE,
         limits=entry["limits"],
-        namespaces={one.slug: one for one in namespaces},
-        slugs={one.id: one.slug for one in namespaces},
+        namespaces={namespace.slug: namespace for namespace in namespaces},
+        slugs={namespace.id: namespace.slug for namespace in namespaces},
         digests=digests,
         splits=_splits(_members(org, snapshot, "split")),
     )
 
 
 def _namespace(key: str, entry: Entry, snapshot: Snapshot, rules: dict[str, Rules]) -> Namespace:
-    hashed = entry["policy"]
-    if hashed not in rules:
-        rules[hashed] = _rules(key, snapshot.policies[hashed])
+    policy_hash = entry["policy"]
+    if policy_hash not in rules:
+        rules[policy_hash] = _rules(key, snapshot.policies[policy_hash])
     secret = base64.b64decode(entry["key"])
-    return Namespace(_id(key), entry["slug"], entry["revision"], rules[hashed], entry["epoch"], secret)
+    return Namespace(_id(key), entry["slug"], entry["revision"], rules[policy_hash], entry["epoch"], secret)
 
 
 def _keys(org: str, snapshot: Snapshot) -> dict[bytes, Key]:
@@ -198,16 +200,16 @@ def _keys(org: str, snapshot: Snapshot) -> dict[bytes, Key]:
 
 
 def _key(org: str, key: str, entry: Entry) -> Key:
-    bound, until = entry["namespaces"], entry["expires_at"]
-    expires_at = datetime.fromisoformat(until).timestamp() if until else None
-    namespaces = None if bound is None else frozenset(bound)
+    namespace_ids, expiry = entry["namespaces"], entry["expires_at"]
+    expires_at = datetime.fromisoformat(expiry).timestamp() if expiry else None
+    namespaces = None if namespace_ids is None else frozenset(namespace_ids)
     return Key(org, namespaces, _scopes(tuple(entry["scopes"])), expires_at, _id(key))
 
 
 @lru_cache(maxsize=256)
-def _scopes(told: tuple[str, ...]) -> frozenset[str]:
+def _scopes(scopes: tuple[str, ...]) -> frozenset[str]:
     """Return one shared set for all keys with the same scopes."""
-    return frozenset(told)
+    return frozenset(scopes)
 
 
 def _of(entries: Mapping[str, Entry], prefix: str) -> Iterator[tuple[str, Entry]]:
@@ -226,16 +228,16 @@ def _id(key: str) -> str:
 def _rules(key: str, policy: Policy) -> Rules:
     """Parse a policy. Its values for a model override those for all models."""
     models = policy.get("models", {})
-    if not isinstance(models, dict) or not all(isinstance(one, dict) for one in models.values()):
+    if not isinstance(models, dict) or not all(isinstance(model_policy, dict) for model_policy in models.values()):
         raise BadTables(f"{key}.policy.models", "must be policies by model")
-    return Rules(_formats(key, policy), {model: _formats(key, one) for model, one in models.items()})
+    return Rules(_formats(key, policy), {model: _formats(key, model_policy) for model, model_policy in models.items()})
 
 
 def _formats(key: str, policy: Policy) -> Formats:
-    kv_dtype, asked = policy.get("kv_dtype", DEFAULT_FORMAT), policy.get("request_kv_dtypes", DEFAULT_ASKED)
+    kv_dtype, request_kv_dtypes = policy.get("kv_dtype", DEFAULT_FORMAT), policy.get("request_kv_dtypes", DEFAULT_ASKED)
     if not isinstance(kv_dtype, str):
         raise BadTables(f"{key}.policy.kv_dtype", "must be the name of a format")
-    return Formats(kv_dtype, _texts(f"{key}.policy.request_kv_dtypes", asked))
+    return Formats(kv_dtype, _texts(f"{key}.policy.request_kv_dtypes", request_kv_dtypes))
 
 
 # The fleet
@@ -250,51 +252,51 @@ def _engine(key: str, entry: Entry) -> Engine:
         agent=entry["agent"],
         address=_address(key, entry["address"]),
         is_open=entry["state"] == ACTIVE,
-        models={name: _model(f"{key}.models.{name}", told) for name, told in entry["models"].items()},
+        models={name: _model(f"{key}.models.{name}", served_model) for name, served_model in entry["models"].items()},
         secret=entry["identity"].encode(),  # as in the engine's file, without decoding
     )
 
 
-def _address(key: str, told: str) -> str:
+def _address(key: str, address: str) -> str:
     try:
-        parts = urlsplit(told)
+        parts = urlsplit(address)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         is_good = False
     if not is_good or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
         raise BadTables(f"{key}.address", "must be like http://host:port")
-    return told.rstrip("/")
+    return address.rstrip("/")
 
 
-def _model(where: str, told: Any) -> ServedModel:
-    if not isinstance(told, dict):
+def _model(where: str, fields: Any) -> ServedModel:
+    if not isinstance(fields, dict):
         raise BadTables(where, "must be an object")
-    kv_dtypes = _texts(f"{where}.kv_dtypes", told.get("kv_dtypes", []))
-    context, created = (_count(f"{where}.{name}", told.get(name)) for name in ("context_tokens", "created"))
+    kv_dtypes = _texts(f"{where}.kv_dtypes", fields.get("kv_dtypes", []))
+    context, created = (_count(f"{where}.{name}", fields.get(name)) for name in ("context_tokens", "created"))
     return ServedModel(kv_dtypes, context, created)
 
 
-def _texts(where: str, told: Any) -> tuple[str, ...]:
-    if not isinstance(told, list | tuple) or not all(isinstance(one, str) for one in told):
+def _texts(where: str, names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise BadTables(where, "must be a list of names")
-    return tuple(told)
+    return tuple(names)
 
 
-def _count(where: str, told: Any) -> int:
+def _count(where: str, count: Any) -> int:
     """Return the count, or 0 if it is absent."""
-    if told is not None and (type(told) is not int or told < 0):
+    if count is not None and (type(count) is not int or count < 0):
         raise BadTables(where, "must be a whole number from 0")
-    return told or 0
+    return count or 0
 
 
 def _refused(fleet: Mapping[str, Entry]) -> Mapping[str, Mapping[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    refused: dict[str, dict[str, str]] = {}
     for _, entry in _of(fleet, "gate"):
-        found.setdefault(entry["model"], {}).update({name: str(why) for name, why in entry["refused"].items()})
-    return found
+        refused.setdefault(entry["model"], {}).update({name: str(why) for name, why in entry["refused"].items()})
+    return refused
 
 
-def _splits(found: Iterable[tuple[str, Entry]]) -> tuple[Split, ...]:
+def _splits(entries: Iterable[tuple[str, Entry]]) -> tuple[Split, ...]:
     return tuple(
         Split(
             id=_id(key),
@@ -302,5 +304,5 @@ def _splits(found: Iterable[tuple[str, Entry]]) -> tuple[Split, ...]:
             agents=frozenset(entry["agents"]),
             share=float(entry["share"]),
         )
-        for key, entry in found
+        for key, entry in entries
     )

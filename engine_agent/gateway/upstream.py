@@ -93,22 +93,24 @@ async def parts(answer: Answer) -> AsyncIterator[bytes]:
 
 async def whole(answer: Answer) -> bytes:
     """Raise Broken if the connection fails."""
-    found = []
+    chunks = []
     try:
         while data := await answer.part():
-            found.append(data)
+            chunks.append(data)
     except Lost as problem:
         raise Broken(str(problem)) from problem
-    return b"".join(found)
+    return b"".join(chunks)
 
 
 def passed_on(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the engine's headers that the client may see."""
-    named = {one.strip().lower() for name, value in headers if name == "connection" for one in value.split(",")}
+    connection_options = {
+        option.strip().lower() for name, value in headers if name == "connection" for option in value.split(",")
+    }
     return [
         (name, value)
         for name, value in headers
-        if name not in _NOT_PASSED_ON and name not in named and not name.startswith("access-control-")
+        if name not in _NOT_PASSED_ON and name not in connection_options and not name.startswith("access-control-")
     ]
 
 

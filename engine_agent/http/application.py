@@ -98,20 +98,20 @@ class Application(ABC):
             log.info("request %s: the client left", client.request_id)
 
     async def _dispatch(self, client: Client, method: str, path: str) -> None:
-        allowed, endpoint = self._endpoint(path)
-        methods = ("GET", "HEAD") if allowed == "GET" else (allowed,)
+        allowed_method, endpoint = self._endpoint(path)
+        methods = ("GET", "HEAD") if allowed_method == "GET" else (allowed_method,)
         if method == "OPTIONS":
             await client.start(204, [*PREFLIGHT, ("allow", ", ".join((*methods, "OPTIONS")))])
             await client.write(b"", more=False)
         elif method not in methods:
-            allow = {"allow": ", ".join((*methods, "OPTIONS"))}
-            raise ApiError(405, f"{path} takes {allowed}.", code="method_not_allowed", headers=allow)
+            allow_header = {"allow": ", ".join((*methods, "OPTIONS"))}
+            raise ApiError(405, f"{path} takes {allowed_method}.", code="method_not_allowed", headers=allow_header)
         else:
             await endpoint(client)
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
     """Acknowledge startup and shutdown: the process that serves an application opens and closes its resources."""
-    for moment in ("startup", "shutdown"):
+    for phase in ("startup", "shutdown"):
         await receive()
-        await send({"type": f"lifespan.{moment}.complete"})
+        await send({"type": f"lifespan.{phase}.complete"})

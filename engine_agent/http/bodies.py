@@ -57,11 +57,11 @@ class Bodies:
             problem = f"The body did not arrive within {self._limits.receive_seconds:g} s."
             raise ApiError(408, problem, code="request_timeout", headers={"connection": "close"}) from None
 
-    def _check(self, size: int, held: int = 0) -> None:
+    def _check(self, size: int, counted_bytes: int = 0) -> None:
         if size > self._limits.body_bytes:
             problem = f"The body has more than {self._limits.body_bytes:,} bytes, and no prompt needs more here."
             raise ApiError(413, problem, code="request_too_large")
-        if self._held_bytes + size - held > self._limits.held_bytes:
+        if self._held_bytes + size - counted_bytes > self._limits.held_bytes:
             raise unavailable("Too many large requests arrive at once.", "overloaded")
 
 

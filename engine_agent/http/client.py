@@ -96,12 +96,12 @@ class Client:
 
     async def start(self, status: int, headers: Headers) -> None:
         self.has_answer = True
-        told = list(headers)
-        self.reads_events = any(name == "content-type" and value.startswith(EVENTS) for name, value in told)
+        sent_headers = list(headers)
+        self.reads_events = any(name == "content-type" and value.startswith(EVENTS) for name, value in sent_headers)
         if self.witness is not None:
-            told += self.witness.begins(status, told)
-        told += [(REQUEST_ID, self.request_id), *(CORS if self.is_for_browsers else ())]
-        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told]
+            sent_headers += self.witness.begins(status, sent_headers)
+        sent_headers += [(REQUEST_ID, self.request_id), *(CORS if self.is_for_browsers else ())]
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in sent_headers]
         await self._sent({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
@@ -137,8 +137,8 @@ def as_json(value: Any) -> bytes:
 
 def _headers(scope: Scope) -> Mapping[str, str]:
     """Return the headers by lower-case name. Join repeated ones, as HTTP does, so that neither counts alone."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers

@@ -185,10 +185,10 @@ class Connection(HttpToolsProtocol):
     def _hear(self, data: memoryview) -> None:
         """Parse data, but at most as many bytes as a head has left."""
         while len(data) > 0 and not self._is_deaf and not self.transport.is_closing():
-            room = MOST_HEAD_BYTES - self._beside_bytes
-            if room > 0:
-                self._feed(data[:room])
-                data = data[room:]
+            remaining_bytes = MOST_HEAD_BYTES - self._beside_bytes
+            if remaining_bytes > 0:
+                self._feed(data[:remaining_bytes])
+                data = data[remaining_bytes:]
             else:
                 self._refuse(_head_too_large(f"{MOST_HEAD_BYTES:,} bytes"))
 
@@ -197,8 +197,8 @@ class Connection(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            unknown = invalid(None, "The request is not HTTP as this server speaks it.", "invalid_http")
-            self._refuse(self._fault or unknown)
+            not_http = invalid(None, "The request is not HTTP as this server speaks it.", "invalid_http")
+            self._refuse(self._fault or not_http)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Return whether to stay open: a client that ends its side may still listen, and then gets its answer first."""
@@ -220,14 +220,14 @@ class Connection(HttpToolsProtocol):
             else:
                 self._stay_with_http(data[upgrade.args[0] :])
 
-    def _stay_with_http(self, rest: memoryview) -> None:
+    def _stay_with_http(self, remaining_data: memoryview) -> None:
         """Ignore a request to change the protocol. The parser would read no body after it, so replace the parser."""
         framing = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
         self.parser = httptools.HttpRequestParser(self)
         self._is_upgrading = True
         self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
         self._is_upgrading = False
-        self._parse(rest)
+        self._parse(remaining_data)
 
     # Callbacks of the parser
 
@@ -299,8 +299,8 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.transport = _AnswerTransport(self.transport, self._end)
-        told = without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app
-        super()._start_asgi_task(cycle, self._giving_up(cycle, told))
+        application = without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app
+        super()._start_asgi_task(cycle, self._giving_up(cycle, application))
 
     def _giving_up(self, cycle: RequestResponseCycle, app: Any) -> Any:
         """Wrap the application: if its answer ends early because the client does not read, drop the connection."""
@@ -320,9 +320,9 @@ class Connection(HttpToolsProtocol):
             return
         if self._is_body_due and self._discarding is None:
             self._discarding = self.loop.call_later(DISCARD_SECONDS, self.transport.close)
-        early, self._early = self._early, b""
-        if early:
-            self.data_received(early)
+        early_data, self._early = self._early, b""
+        if early_data:
+            self.data_received(early_data)
 
     def _end(self) -> None:
         """Close the connection after its last answer, without a reset, which would lose that answer."""

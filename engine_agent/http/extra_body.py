@@ -32,8 +32,8 @@ def merge_extra_body(request: dict[str, Any]) -> dict[str, Any]:
     return fields | extra
 
 
-def _check_same(name: str, value: Any, other: Any) -> None:
+def _check_same(name: str, value: Any, extra_value: Any) -> None:
     # 1 and true are equal in Python, but not the same parameter.
-    if type(value) is not type(other) or value != other:
-        shown = ascii(name[:80])[1:-1]
-        raise invalid(shown, f"has one value in the request and another in {EXTRA_BODY}: send it once")
+    if type(value) is not type(extra_value) or value != extra_value:
+        printable_name = ascii(name[:80])[1:-1]
+        raise invalid(printable_name, f"has one value in the request and another in {EXTRA_BODY}: send it once")

@@ -15,7 +15,7 @@ COUNTED = (
     "x-luminet-agent",
 )
 RATE_LIMITS = tuple(
-    f"x-ratelimit-{what}-{of}" for of in ("requests", "tokens") for what in ("limit", "remaining", "reset")
+    f"x-ratelimit-{quantity}-{unit}" for unit in ("requests", "tokens") for quantity in ("limit", "remaining", "reset")
 )
 CORS = (
     ("access-control-allow-origin", "*"),  # a response needs a key in a header, which no browser sends by itself

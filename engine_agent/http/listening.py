@@ -17,8 +17,8 @@ class CannotListen(Exception):
 
 def local_url(host: str, port: int) -> str:
     """Return the URL of a server for users of this machine."""
-    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
-    return f"http://{f'[{reached}]' if ':' in reached else reached}:{port}"
+    reachable_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
+    return f"http://{f'[{reachable_host}]' if ':' in reachable_host else reachable_host}:{port}"
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:

@@ -54,7 +54,10 @@ def completion_prompts(body: Mapping[str, Any]) -> list[PromptText | list[int]]:
         raise BadRequest("prompt", "must be a text, token ids, or a list of such")
     if type(prompt[0]) is int:
         return [_ids(prompt)]
-    return [PromptText(one, adds_special) if isinstance(one, str) else _ids(one) for one in prompt]
+    return [
+        PromptText(single_prompt, adds_special) if isinstance(single_prompt, str) else _ids(single_prompt)
+        for single_prompt in prompt
+    ]
 
 
 def message_plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -76,22 +79,22 @@ def _call_plain(call: Any) -> Any:
     return {**call, "function": {**function, "arguments": _arguments(function.get("arguments"))}}
 
 
-def _arguments(told: Any) -> Any:
+def _arguments(arguments: Any) -> Any:
     """Parse the arguments. A model may write anything: what is not JSON becomes an empty object."""
-    if isinstance(told, str):
+    if isinstance(arguments, str):
         try:
-            return json.loads(told)
+            return json.loads(arguments)
         except (ValueError, RecursionError):
             return {}
-    return told if isinstance(told, dict | list) else {}
+    return arguments if isinstance(arguments, dict | list) else {}
 
 
-def _objects(name: str, told: Any) -> Sequence[Mapping[str, Any]] | None:
-    if not told:
+def _objects(name: str, objects: Any) -> Sequence[Mapping[str, Any]] | None:
+    if not objects:
         return None
-    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+    if not isinstance(objects, list) or not all(isinstance(entry, dict) for entry in objects):
         raise BadRequest(name, "must be a list of objects")
-    return told
+    return objects
 
 
 def _kwargs(kwargs: Any) -> Mapping[str, object]:

@@ -58,14 +58,14 @@ def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 def process_start(bounds: Bounds) -> Started:
     """Raise OSError if no process starts."""
     exchange = exchange_open()
-    ours, theirs = socket.socketpair()
+    parent_end, child_end = socket.socketpair()
     try:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "engine_agent.prompts.child"),
                 *map(str, (bounds.memory_bytes, bounds.cpu_seconds, exchange.fd)),
             ],
-            stdin=theirs.fileno(),
+            stdin=child_end.fileno(),
             stdout=subprocess.DEVNULL,
             pass_fds=[exchange.fd],
             cwd=ROOT,
@@ -73,8 +73,8 @@ def process_start(bounds: Bounds) -> Started:
         )
     except BaseException:
         exchange.close()
-        ours.close()
+        parent_end.close()
         raise
     finally:
-        theirs.close()
-    return Started(process, ours, exchange)
+        child_end.close()
+    return Started(process, parent_end, exchange)

@@ -65,7 +65,7 @@ class Bundle:
 
 def bundle_encode(bundle: Bundle) -> bytes:
     """Encode a bundle. Equal bundles have equal bytes."""
-    told = {
+    fields = {
         "format": FORMAT,
         "tokenizer": bundle.tokenizer_json,
         "template": bundle.template_source,
@@ -73,7 +73,7 @@ def bundle_encode(bundle: Bundle) -> bytes:
         "contents": bundle.contents,
         "vocab_size": bundle.vocab_size,
     }
-    return json.dumps(told, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(fields, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
 
 
 def bundle_name(data: bytes) -> str:
@@ -85,15 +85,15 @@ def bundle_read(data: bytes) -> Bundle:
     if len(data) > MOST_BUNDLE_BYTES:
         raise BadBundle(f"{len(data):,} bytes, and {MOST_BUNDLE_BYTES:,} may be")
     try:
-        told = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError):
         raise BadBundle("it is no JSON") from None
-    if not isinstance(told, dict) or told.keys() != _FIELDS or told["format"] != FORMAT:
+    if not isinstance(fields, dict) or fields.keys() != _FIELDS or fields["format"] != FORMAT:
         raise BadBundle(f"it is no object of the format {FORMAT}")
-    if wrong := [name for name, is_good in _CHECKS.items() if not is_good(told[name])]:
-        raise BadBundle(f"{wrong[0]} has a value it cannot have")
-    special = told["special_tokens"]
-    return Bundle(told["tokenizer"], told["template"], special, told["contents"], told["vocab_size"])
+    if invalid_names := [name for name, is_good in _CHECKS.items() if not is_good(fields[name])]:
+        raise BadBundle(f"{invalid_names[0]} has a value it cannot have")
+    special = fields["special_tokens"]
+    return Bundle(fields["tokenizer"], fields["template"], special, fields["contents"], fields["vocab_size"])
 
 
 def _is_special(value: Any) -> bool:

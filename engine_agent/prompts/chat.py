@@ -81,9 +81,9 @@ class ChatTemplate:
             plain = [self._plain(message) for message in messages]
         except RecursionError:
             raise BadRequest(FIELD, "are nested too deeply") from None
-        given = {"tools": copy.deepcopy(tools), "documents": copy.deepcopy(documents)}
-        own = {**given, "add_generation_prompt": add_generation_prompt}
-        variables = {**self._special, **(kwargs or {}), **own}
+        tools_and_documents = {"tools": copy.deepcopy(tools), "documents": copy.deepcopy(documents)}
+        own_variables = {**tools_and_documents, "add_generation_prompt": add_generation_prompt}
+        variables = {**self._special, **(kwargs or {}), **own_variables}
         return self._continued(plain, variables) if continue_final_message else self._rendered(plain, variables)
 
     def _plain(self, message: Message) -> Message:
@@ -102,14 +102,14 @@ class ChatTemplate:
     def _continued(self, messages: list[Message], variables: Mapping[str, object]) -> str:
         """Return the chat up to the end of its last message's text, which a temporary mark locates."""
         mark = f"end-{secrets.token_hex(16)}"
-        ending = dict(messages[-1])
-        last = _append(ending, f"{mark} ")
-        text = self._rendered([*messages[:-1], ending], variables)
-        at = text.rfind(mark)
-        if at < 0 or last.strip() not in text:
+        last_message = dict(messages[-1])
+        last_text = _append(last_message, f"{mark} ")
+        text = self._rendered([*messages[:-1], last_message], variables)
+        position = text.rfind(mark)
+        if position < 0 or last_text.strip() not in text:
             raise BadRequest(CONTINUE, "this model's template leaves out some of the last message's text")
-        is_trimmed = not text.startswith(f"{mark} ", at)  # then it would also trim spaces before the mark
-        return text[:at].rstrip() if is_trimmed else text[:at]
+        is_trimmed = not text.startswith(f"{mark} ", position)  # then it would also trim spaces before the mark
+        return text[:position].rstrip() if is_trimmed else text[:position]
 
     def _rendered(self, messages: list[Message], variables: Mapping[str, object]) -> str:
         if self._template is None:
@@ -117,8 +117,8 @@ class ChatTemplate:
         texts, length = list[str](), 0
         pieces = self._template.generate(messages=messages, **variables)
         try:
-            while some := list(islice(pieces, PIECES)):
-                texts.append("".join(some))
+            while chunk := list(islice(pieces, PIECES)):
+                texts.append("".join(chunk))
                 length += len(texts[-1])
                 if length > MOST_CHARACTERS:
                     raise TemplateExhausted(FIELD, f"come to more than {MOST_CHARACTERS:,} characters")
@@ -144,9 +144,9 @@ def _append(message: dict[str, Any], text: str) -> str:
     parts = [part for part in listed if isinstance(part, dict) and isinstance(part.get("text"), str)]
     if not parts:
         raise BadRequest(CONTINUE, "the last message has no text")
-    before: str = parts[-1]["text"]
-    parts[-1]["text"] = before + text
-    return before
+    previous_text: str = parts[-1]["text"]
+    parts[-1]["text"] = previous_text + text
+    return previous_text
 
 
 # Compiling a template

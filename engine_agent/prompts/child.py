@@ -62,8 +62,8 @@ def answer(request: bytes) -> Answer:
     except TemplateSyntaxError as problem:
         return refused_answer(BadRequest(FIELD, f"line {problem.lineno}: {problem.message}"))
     except Exception as problem:  # a template's error must not end this process
-        why = f"the model's chat template: {str(problem) or type(problem).__name__}"
-        return refused_answer(BadRequest(FIELD, why))
+        message = f"the model's chat template: {str(problem) or type(problem).__name__}"
+        return refused_answer(BadRequest(FIELD, message))
 
 
 def _text(request: Request) -> str:

@@ -59,5 +59,5 @@ def _entangled(parting: Iterable[str], texts: Iterable[str]) -> Iterator[str]:
     for text in parting:
         begins_within = any(text[:end] in ends for end in range(1, len(text)))
         ends_within = any(text[start:] in beginnings for start in range(1, len(text)))
-        if begins_within or ends_within or any(text in other for other in texts if other != text):
+        if begins_within or ends_within or any(text in other_text for other_text in texts if other_text != text):
             yield text

@@ -38,8 +38,8 @@ def read_text(path: Path) -> str:
 
 def special_tokens(folder: Path) -> dict[str, str]:
     """Return the special tokens by the names that templates use, like `bos_token`. Raise BadModel or OSError."""
-    found = {**maybe_object(folder / SPECIAL_TOKENS), **maybe_object(folder / TOKENIZER_CONFIG)}
-    texts = {name: _content(found.get(name)) for name in SPECIAL_NAMES}
+    config = {**maybe_object(folder / SPECIAL_TOKENS), **maybe_object(folder / TOKENIZER_CONFIG)}
+    texts = {name: _content(config.get(name)) for name in SPECIAL_NAMES}
     return {name: text for name, text in texts.items() if text is not None}
 
 
@@ -51,13 +51,13 @@ def template_source(folder: Path) -> tuple[Path, str | None]:
     if path.is_file():
         return path, read_text(path)
     path = folder / TOKENIZER_CONFIG
-    found = maybe_object(path).get("chat_template")
-    if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get("default")
-    if found is not None and not isinstance(found, str):
+    template = maybe_object(path).get("chat_template")
+    if isinstance(template, list):
+        templates = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = templates.get("default")
+    if template is not None and not isinstance(template, str):
         raise BadModel(path, "chat_template", "is no text")
-    return path, found
+    return path, template
 
 
 def _content(token: object) -> str | None:

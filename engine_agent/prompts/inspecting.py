@@ -23,7 +23,7 @@ def template_contents(text: str, bounds: Bounds | None = None) -> Contents:
         if not head:
             raise bounds.ended(started.process.wait(bounds.wall_seconds))
         size, kind = HEAD.unpack(head)
-        found = answer_decode(kind, started.exchange.take(size))
+        answer = answer_decode(kind, started.exchange.take(size))
     except OutOfMemory:
         raise bounds.out_of_memory() from None
     except TimeoutError:
@@ -32,4 +32,4 @@ def template_contents(text: str, bounds: Bounds | None = None) -> Contents:
         started.process.kill()
         started.process.wait()
         started.exchange.close()
-    return next(contents for contents in CONTENTS if contents == found)
+    return next(contents for contents in CONTENTS if contents == answer)

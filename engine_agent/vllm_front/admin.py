@@ -35,17 +35,17 @@ class AdminRoutes:
     async def _policies(self, request: Request) -> Mapping[str, Any]:
         """Replace all namespaces: by a snapshot or a change as agents get them, or by policies with their names."""
         body = await _body(request)
-        said = read_object(body)
-        if "namespaces" not in said:
+        fields = read_object(body)
+        if "namespaces" not in fields:
             return await self._obeyed("apply", body)
-        if said.keys() != {"namespaces"} or not isinstance(said["namespaces"], dict):
+        if fields.keys() != {"namespaces"} or not isinstance(fields["namespaces"], dict):
             raise invalid("namespaces", 'the body must be {"namespaces": {name: policy}} or a snapshot')
-        return await self._obeyed("govern", said["namespaces"])
+        return await self._obeyed("govern", fields["namespaces"])
 
     async def _purge(self, request: Request) -> Mapping[str, Any]:
         body = await _body(request)
         names = (read_object(body) if body else {}).get("namespaces", [])
-        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise invalid("namespaces", "must be a list of names; none for all of them")
         return await self._obeyed("purge", names)
 
@@ -53,8 +53,8 @@ class AdminRoutes:
         return dict(await self._engine("stats"))
 
     async def _obeyed(self, verb: str, argument: Any) -> Mapping[str, Any]:
-        told = await self._engine(verb, argument)
-        return {"hash": told, "receipts": await self._engine("receipts")}
+        snapshot_hash = await self._engine(verb, argument)
+        return {"hash": snapshot_hash, "receipts": await self._engine("receipts")}
 
     def _told(
         self, endpoint: Callable[[Request], Awaitable[Mapping[str, Any]]]
@@ -73,8 +73,8 @@ class AdminRoutes:
         secret = self._secret()
         if secret is None:
             raise ApiError(403, "No admin_secret_file is configured, so nobody may do this.", code="no_admin")
-        said = bearer(request.headers).encode("latin-1")
-        if not hmac.compare_digest(sha256(said).digest(), sha256(secret).digest()):
+        token = bearer(request.headers).encode("latin-1")
+        if not hmac.compare_digest(sha256(token).digest(), sha256(secret).digest()):
             raise unknown(
                 "This is for the operator: send the admin secret in the header authorization: Bearer <secret>."
             )

@@ -33,11 +33,11 @@ class Ask:
         self._seen.add(prompt_id)
         return is_first
 
-    def settle(self, told: Admission | ApiError | None = None) -> None:
-        if isinstance(told, Admission):
-            self.admissions.append(told)
-        elif told is not None:
-            self.refusal = self.refusal or told
+    def settle(self, outcome: Admission | ApiError | None = None) -> None:
+        if isinstance(outcome, Admission):
+            self.admissions.append(outcome)
+        elif outcome is not None:
+            self.refusal = self.refusal or outcome
         self.settled += 1
         if self.settled >= self.prompts or self.refusal:
             self.told.set()
@@ -51,8 +51,8 @@ def cache_headers(ask: Ask, agent_id: str) -> Sequence[tuple[str, str]]:
     if not ask.admissions:
         return ()
     first = ask.admissions[0]
-    prompt_tokens = sum(one.prompt_tokens for one in ask.admissions)
-    cached_tokens = sum(one.cached_tokens for one in ask.admissions)
+    prompt_tokens = sum(admission.prompt_tokens for admission in ask.admissions)
+    cached_tokens = sum(admission.cached_tokens for admission in ask.admissions)
     values = (
         percent(cached_tokens, prompt_tokens),
         str(cached_tokens),
@@ -60,7 +60,7 @@ def cache_headers(ask: Ask, agent_id: str) -> Sequence[tuple[str, str]]:
         first.kv_dtype,
         ask.caller.slug,
         str(first.policy_revision),
-        next((one.miss_reason for one in ask.admissions if one.miss_reason != FULL_HIT), FULL_HIT),
+        next((admission.miss_reason for admission in ask.admissions if admission.miss_reason != FULL_HIT), FULL_HIT),
         agent_id,
     )
     return tuple(zip(COUNTED, values, strict=True))

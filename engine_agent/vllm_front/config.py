@@ -36,10 +36,10 @@ class FrontConfig:
 
 def front_config(environ: Mapping[str, str]) -> FrontConfig:
     """Read the configuration. Without a file, every request is refused. Raise BadConfig or BadState."""
-    named = environ.get(SETTING, "").strip()
-    if not named:
+    config_path = environ.get(SETTING, "").strip()
+    if not config_path:
         return FrontConfig()
-    path = Path(named)
+    path = Path(config_path)
     try:
         return _read(path, tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as problem:
@@ -48,25 +48,27 @@ def front_config(environ: Mapping[str, str]) -> FrontConfig:
         raise BadConfig(f"{path}: is no TOML: {problem}") from problem
 
 
-def _read(path: Path, told: Mapping[str, Any]) -> FrontConfig:
-    for unknown in sorted(told.keys() - set(FIELDS)):
-        raise BadConfig(f"{path}: {unknown[:80]}: is none of {', '.join(FIELDS)}")
-    ways = [name for name in OF_WHOSE if told.get(name)]
-    if len(ways) > 1:
-        raise BadConfig(f"{path}: {' and '.join(ways)}: say one of them alone, or a request could be two namespaces'")
-    found = FrontConfig(
-        agent_id=_named(path, "agent_id", told.get("agent_id", "vllm")),
-        keys=_keys(path, told.get("keys", {})),
-        namespaces=_table(path, "namespaces", told.get("namespaces", {})),
+def _read(path: Path, fields: Mapping[str, Any]) -> FrontConfig:
+    for unknown_field in sorted(fields.keys() - set(FIELDS)):
+        raise BadConfig(f"{path}: {unknown_field[:80]}: is none of {', '.join(FIELDS)}")
+    identity_fields = [name for name in OF_WHOSE if fields.get(name)]
+    if len(identity_fields) > 1:
+        raise BadConfig(
+            f"{path}: {' and '.join(identity_fields)}: say one of them alone, or a request could be two namespaces'"
+        )
+    config = FrontConfig(
+        agent_id=_named(path, "agent_id", fields.get("agent_id", "vllm")),
+        keys=_keys(path, fields.get("keys", {})),
+        namespaces=_table(path, "namespaces", fields.get("namespaces", {})),
     )
-    if "default_namespace" in told:
-        found = replace(found, default_namespace=_named(path, "default_namespace", told["default_namespace"]))
-    if "admin_secret_file" in told:
-        found = replace(found, admin_secret=_secret(path, "admin_secret_file", told["admin_secret_file"]))
-    files = told.get("identity_secret_files", [])
+    if "default_namespace" in fields:
+        config = replace(config, default_namespace=_named(path, "default_namespace", fields["default_namespace"]))
+    if "admin_secret_file" in fields:
+        config = replace(config, admin_secret=_secret(path, "admin_secret_file", fields["admin_secret_file"]))
+    files = fields.get("identity_secret_files", [])
     if not isinstance(files, list):
         raise BadConfig(f"{path}: identity_secret_files: must be a list of files")
-    return replace(found, identity_secrets=tuple(_secret(path, "identity_secret_files", one) for one in files))
+    return replace(config, identity_secrets=tuple(_secret(path, "identity_secret_files", file) for file in files))
 
 
 def _secret(path: Path, name: str, file: object) -> bytes:
@@ -76,20 +78,20 @@ def _secret(path: Path, name: str, file: object) -> bytes:
     return read_secret(path.parent / file, least=SHORTEST_SECRET)
 
 
-def _keys(path: Path, told: object) -> Mapping[str, str]:
-    keys = _table(path, "keys", told)
-    if any(not _HASH.fullmatch(one) for one in keys):
+def _keys(path: Path, table: object) -> Mapping[str, str]:
+    keys = _table(path, "keys", table)
+    if any(not _HASH.fullmatch(key_hash) for key_hash in keys):
         raise BadConfig(f"{path}: keys: each must be an API key's sha256 in 64 small hexadecimal digits, never the key")
-    return {hashed: _named(path, "keys", namespace) for hashed, namespace in keys.items()}
+    return {key_hash: _named(path, "keys", namespace) for key_hash, namespace in keys.items()}
 
 
-def _table(path: Path, name: str, told: object) -> Mapping[str, Any]:
-    if not isinstance(told, dict):
+def _table(path: Path, name: str, table: object) -> Mapping[str, Any]:
+    if not isinstance(table, dict):
         raise BadConfig(f"{path}: {name}: must be a table")
-    return told
+    return table
 
 
-def _named(path: Path, name: str, told: object) -> str:
-    if not isinstance(told, str) or not _NAME.fullmatch(told):
+def _named(path: Path, name: str, configured_name: object) -> str:
+    if not isinstance(configured_name, str) or not _NAME.fullmatch(configured_name):
         raise BadConfig(f"{path}: {name}: must be up to 64 letters, digits, - and _")
-    return told
+    return configured_name

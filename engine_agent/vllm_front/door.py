@@ -36,10 +36,10 @@ class EngineDoor:
 
     async def ask(self, verb: str, *arguments: Any) -> Any:
         """Call the engine between two of its steps. Raise the error that it returns."""
-        said = await self._core.call_utility_async("luminet", verb, list(arguments))
-        if "error" in said:
-            raise error_unpacked(said["error"])
-        return said["ok"]
+        answer = await self._core.call_utility_async("luminet", verb, list(arguments))
+        if "error" in answer:
+            raise error_unpacked(answer["error"])
+        return answer["ok"]
 
     def _generated(self, *args: Any, **kwargs: Any) -> Any:
         """Expect a prompt. vLLM calls this for each prompt before it waits for the first token of any."""
@@ -84,13 +84,13 @@ class EngineDoor:
         ).packed()
 
     def _processed(self, outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        return self._process([one for one in outputs if not self._is_taken(one)], *args, **kwargs)
+        return self._process([output for output in outputs if not self._is_taken(output)], *args, **kwargs)
 
     def _aborted(self, *args: Any, **kwargs: Any) -> Any:
-        found = self._abort(*args, **kwargs)
+        aborted_ids = self._abort(*args, **kwargs)
         for request_id in set(self._asks) - self._under_way.keys():
             self._settle(request_id)
-        return found
+        return aborted_ids
 
     def _settle(self, request_id: str) -> None:
         """Settle a prompt that ended before it was admitted: the engine reports nothing more about it."""
@@ -104,15 +104,15 @@ class EngineDoor:
 
     def _is_taken(self, output: Any) -> bool:
         """Take our fields from an output, and return whether it contains nothing else."""
-        said = (output.kv_transfer_params or {}).get(FIELD)
-        if said is None:
+        report = (output.kv_transfer_params or {}).get(FIELD)
+        if report is None:
             if output.finish_reason is not None:
                 self._settle(output.request_id)
             return False
         output.kv_transfer_params = None
         ask = self._asks.pop(output.request_id, None) or self._siblings.get(output.request_id)
-        if ask is not None and "admission" in said:
-            ask.settle(admission_unpacked(said["admission"]))
-        if ask is not None and "refused" in said:
-            ask.settle(api_error(request_error(*said["refused"]), {}))
+        if ask is not None and "admission" in report:
+            ask.settle(admission_unpacked(report["admission"]))
+        if ask is not None and "refused" in report:
+            ask.settle(api_error(request_error(*report["refused"]), {}))
         return output.finish_reason is None

@@ -42,10 +42,10 @@ class LuminetEndpoint:
         check()
         config = front_config(os.environ)
         _check_started_with(engine_client.vllm_config, config)
-        door = EngineDoor(engine_client)
-        await door.ask("adopt", door.secret, config.namespaces)
-        self._config, self._guard, self._door = config, guard(config), door
-        self._ticking = asyncio.create_task(_tick(door))
+        engine_api = EngineDoor(engine_client)
+        await engine_api.ask("adopt", engine_api.secret, config.namespaces)
+        self._config, self._guard, self._door = config, guard(config), engine_api
+        self._ticking = asyncio.create_task(_tick(engine_api))
 
     def _whose(self, headers: Mapping[str, str]) -> Caller:
         return self._guard.caller(headers)
@@ -75,12 +75,12 @@ def _check_started_with(vllm_config: Any, config: FrontConfig) -> None:
         raise BadConfig("an identity is good for one use, which several servers cannot know: --api-server-count 1")
 
 
-async def _tick(door: EngineDoor) -> None:
+async def _tick(engine_api: EngineDoor) -> None:
     """Wake vLLM's loop, which sleeps while nothing runs: expiry must not wait for the next request."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
         try:
-            await door.ask("tick")
+            await engine_api.ask("tick")
         except Exception as problem:
             LOG.warning("vLLM's engine is not asked any more: %s", problem)
             return

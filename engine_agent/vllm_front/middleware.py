@@ -87,8 +87,8 @@ class _Answer:
                 self._is_refused = True
                 await answer(self._send, self._ask.refusal)
                 return
-            said = cache_headers(self._ask, self._agent_id)
-            headers = [(name.encode(), value.encode("latin-1")) for name, value in said]
+            hit_headers = cache_headers(self._ask, self._agent_id)
+            headers = [(name.encode(), value.encode("latin-1")) for name, value in hit_headers]
             await self._send({**self._start, "headers": [*self._start.get("headers", []), *headers]})
 
     async def _pass(self, message: Message) -> None:
@@ -99,8 +99,8 @@ class _Answer:
 
 async def answer(send: Send, refusal: ApiError) -> None:
     body = json.dumps(refusal.body).encode()
-    about = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in about.items()]
+    header_values = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in header_values.items()]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -114,8 +114,8 @@ async def _refuse(scope: Mapping[str, Any], send: Send, refusal: ApiError) -> No
 
 def _headers(scope: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers. Repeated ones are joined, as HTTP defines, so that they are no valid key or signature."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers

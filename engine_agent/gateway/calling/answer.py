@@ -47,7 +47,7 @@ class Answer:
 
     def header(self, name: str) -> str:
         """Return the header's first value, or an empty string."""
-        return next((value for found, value in self.headers if found == name), "")
+        return next((value for header_name, value in self.headers if header_name == name), "")
 
     @property
     def media_type(self) -> str:

@@ -32,9 +32,9 @@ class Address:
 
 
 @lru_cache(maxsize=4_096)
-def address_read(told: str) -> Address:
+def address_read(address: str) -> Address:
     """Parse `http://host:port`, as snapshots contain it."""
-    parts = urlsplit(told)
+    parts = urlsplit(address)
     is_secure = parts.scheme == "https"
     name = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
     return Address(parts.hostname or "", parts.port or (443 if is_secure else 80), is_secure, name)
@@ -48,16 +48,16 @@ class Dialling:
         """Return a new connection. Raise OSError on failure, of which TimeoutError and TLS errors are subclasses."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS) as limit:
-            found = await _connected(await self._places(address), until=limit.when() or 0.0)
+            opened_socket = await _connected(await self._places(address), until=limit.when() or 0.0)
             try:
                 _, connection = await loop.create_connection(
                     lambda: Connection(on_end),
-                    sock=found,
+                    sock=opened_socket,
                     ssl=_tls() if address.is_secure else None,
                     server_hostname=address.host if address.is_secure else None,
                 )
             except BaseException:
-                found.close()
+                opened_socket.close()
                 raise
         return connection
 
@@ -66,13 +66,13 @@ class Dialling:
         with suppress(socket.gaierror, UnicodeError):  # an IP address needs no lookup and no waiting
             return socket.getaddrinfo(*name, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         now = asyncio.get_running_loop().time()
-        until, places = self._names.get(name, (0.0, ()))
+        until, resolved_addresses = self._names.get(name, (0.0, ()))
         if until <= now:
-            places = await _looked_up(*name)
+            resolved_addresses = await _looked_up(*name)
             if len(self._names) >= MOST_NAMES:
                 self._names.clear()
-            self._names[name] = (now + NAMES_SECONDS, places)
-        return places
+            self._names[name] = (now + NAMES_SECONDS, resolved_addresses)
+        return resolved_addresses
 
 
 async def _looked_up(host: str, port: int) -> Sequence[Place]:
@@ -82,36 +82,36 @@ async def _looked_up(host: str, port: int) -> Sequence[Place]:
         raise OSError(f"{host}: {problem}") from problem
 
 
-async def _connected(places: Iterable[Place], *, until: float) -> socket.socket:
+async def _connected(resolved_addresses: Iterable[Place], *, until: float) -> socket.socket:
     """Try the addresses in order. A silent one gets only its share of the remaining time."""
-    loop, left = asyncio.get_running_loop(), list(places)
+    loop, remaining = asyncio.get_running_loop(), list(resolved_addresses)
     problem: OSError = OSError("the name leads nowhere")
-    while left:
-        seconds = (until - loop.time()) / len(left)
+    while remaining:
+        seconds = (until - loop.time()) / len(remaining)
         try:
-            return await _connected_to(left.pop(0), seconds)
-        except OSError as found:
-            problem = found
+            return await _connected_to(remaining.pop(0), seconds)
+        except OSError as error:
+            problem = error
     raise problem
 
 
-async def _connected_to(place: Place, seconds: float) -> socket.socket:
-    family, kind, protocol, _, address = place
-    made = socket.socket(family, kind, protocol)
+async def _connected_to(resolved_address: Place, seconds: float) -> socket.socket:
+    family, kind, protocol, _, address = resolved_address
+    new_socket = socket.socket(family, kind, protocol)
     try:
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stay_awake(made)
+        new_socket.setblocking(False)
+        new_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stay_awake(new_socket)
         async with asyncio.timeout(seconds):
-            await asyncio.get_running_loop().sock_connect(made, address)
+            await asyncio.get_running_loop().sock_connect(new_socket, address)
     except BaseException:
-        made.close()
+        new_socket.close()
         raise
-    return made
+    return new_socket
 
 
-def stay_awake(made: socket.socket) -> None:
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+def stay_awake(new_socket: socket.socket) -> None:
+    new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", IDLE_SECONDS),
         ("TCP_KEEPINTVL", ASK_SECONDS),
@@ -119,7 +119,7 @@ def stay_awake(made: socket.socket) -> None:
         ("TCP_USER_TIMEOUT", 1_000 * SILENT_SECONDS),
     ):
         if hasattr(socket, name):  # Linux has them all, most other systems some
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            new_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 @cache

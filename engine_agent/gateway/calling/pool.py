@@ -19,8 +19,8 @@ class Pool:
 
     async def take(self, address: Address) -> Connection:
         """Raise OSError if no connection can be opened."""
-        if (kept := self._kept(address)) is not None:
-            return kept
+        if (idle_connection := self._kept(address)) is not None:
+            return idle_connection
         connection = await self._dialling.dial(address, self._open.discard)
         if connection.is_fresh:  # otherwise it has already ended
             self._open.add(connection)
@@ -56,11 +56,11 @@ class Pool:
         loop = asyncio.get_running_loop()
         latest = loop.time() - KEEP_ALIVE_SECONDS
         for address, idle in list(self._idle.items()):
-            kept = [one for one in idle if one.is_fresh and one.idle_since > latest]
-            for connection in set(idle) - set(kept):
+            fresh = [connection for connection in idle if connection.is_fresh and connection.idle_since > latest]
+            for connection in set(idle) - set(fresh):
                 connection.close()
-            if kept:
-                self._idle[address] = kept
+            if fresh:
+                self._idle[address] = fresh
             else:
                 del self._idle[address]
         self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep) if self._idle else None

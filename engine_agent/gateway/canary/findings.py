@@ -49,14 +49,14 @@ class Findings:
 
     def keep(self, agents: Collection[str]) -> None:
         """Forget engines that have left the fleet and have nothing left to report."""
-        self._of = {agent: one for agent, one in self._of.items() if agent in agents or one.untold}
+        self._of = {agent: finding for agent, finding in self._of.items() if agent in agents or finding.untold}
 
     def all(self) -> Mapping[str, Finding]:
         return self._of
 
     def take(self) -> dict[str, dict[str, Any]]:
         """Return the unreported findings, and count them as reported."""
-        told = {agent: one.document() for agent, one in self._of.items() if one.untold}
-        for agent in told:
+        reports = {agent: finding.document() for agent, finding in self._of.items() if finding.untold}
+        for agent in reports:
             self._of[agent].untold.clear()
-        return told
+        return reports

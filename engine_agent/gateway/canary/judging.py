@@ -42,15 +42,15 @@ def judge(seen: Round) -> Verdict:
     """Judge a round. `unkept`: nothing was cached (memory was short, or caching is off), so nothing is proven."""
     if seen.foreign.cached_tokens:
         return _leaked(seen.foreign, "of another organisation's prompt")
-    for one in (seen.fresh, seen.unseen):
-        if one.cached_tokens:
-            return _leaked(one, "of a prompt that nobody had sent")
-    if min(one.prompt_tokens for one in (seen.fresh, seen.unseen)) < LEAST_TOKENS:
+    for answer in (seen.fresh, seen.unseen):
+        if answer.cached_tokens:
+            return _leaked(answer, "of a prompt that nobody had sent")
+    if min(answer.prompt_tokens for answer in (seen.fresh, seen.unseen)) < LEAST_TOKENS:
         return Verdict("failed", f"a prompt had {seen.fresh.prompt_tokens:,} tokens, and {LEAST_TOKENS} are needed")
     if not seen.again.cached_tokens:
         return Verdict("unkept", "the same tenant's second request found nothing cached")
     return Verdict("isolated", pair=(seen.foreign.milliseconds, seen.unseen.milliseconds))
 
 
-def _leaked(seen: Seen, whose: str) -> Verdict:
-    return Verdict("leaked", f"{seen.cached_tokens:,} of {seen.prompt_tokens:,} tokens {whose} were cached")
+def _leaked(answer: Seen, origin: str) -> Verdict:
+    return Verdict("leaked", f"{answer.cached_tokens:,} of {answer.prompt_tokens:,} tokens {origin} were cached")

@@ -35,9 +35,13 @@ class Tenant:
 
 def canary_tenants(tables: Tables) -> tuple[Tenant, Tenant] | None:
     """Return the two canary tenants, or None if the snapshot has none; then no gateway probes."""
-    found = [tables.organisations.get(name) for name in CANARIES]
-    pair = [Tenant(one, next(iter(one.namespaces.values()))) for one in found if one and one.namespaces]
-    return (pair[0], pair[1]) if len(pair) == len(CANARIES) else None
+    organisations = [tables.organisations.get(name) for name in CANARIES]
+    tenants = [
+        Tenant(organisation, next(iter(organisation.namespaces.values())))
+        for organisation in organisations
+        if organisation and organisation.namespaces
+    ]
+    return (tenants[0], tenants[1]) if len(tenants) == len(CANARIES) else None
 
 
 class Prober:
@@ -58,13 +62,13 @@ class Prober:
 
     async def seen(self, engine: Engine, tenants: tuple[Tenant, Tenant]) -> Round:
         """Return the four answers of a round. Raise ProbeFailed, or the connection's exceptions."""
-        model, (one, other) = next(iter(engine.models)), tenants
+        model, (first_tenant, second_tenant) = next(iter(engine.models)), tenants
         shared, own = self._prompt(model), self._prompt(model)
-        fresh = await self._ask(engine, model, one, shared)
-        again = await self._ask(engine, model, one, shared)
+        fresh = await self._ask(engine, model, first_tenant, shared)
+        again = await self._ask(engine, model, first_tenant, shared)
         # In random order, so that being first or second makes no difference between the two.
         prompts = random.sample([shared, own], 2)
-        seen = {prompt: await self._ask(engine, model, other, prompt) for prompt in prompts}
+        seen = {prompt: await self._ask(engine, model, second_tenant, prompt) for prompt in prompts}
         self._learn(model, shared, fresh)
         return Round(fresh, again, seen[shared], seen[own])
 
@@ -72,10 +76,10 @@ class Prober:
         length = self._characters.get(model, FIRST_CHARACTERS)
         return "".join(secrets.choice(_LETTERS) for _ in range(length))
 
-    def _learn(self, model: str, prompt: str, seen: Seen) -> None:
+    def _learn(self, model: str, prompt: str, answer: Seen) -> None:
         """Adjust the prompts' length to the model: tokenizers differ in how many characters make a token."""
-        wanted = len(prompt) * WANTED_TOKENS // max(1, seen.prompt_tokens)
-        self._characters[model] = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, wanted))
+        characters = len(prompt) * WANTED_TOKENS // max(1, answer.prompt_tokens)
+        self._characters[model] = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, characters))
 
     async def _ask(self, engine: Engine, model: str, tenant: Tenant, prompt: str) -> Seen:
         body = json.dumps({"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0}).encode()
@@ -89,10 +93,12 @@ class Prober:
         async with self._session.post(
             f"{engine.address}/v1/completions", data=body, headers=headers, allow_redirects=False
         ) as answer:
-            told = await answer.content.read(MOST_CHARACTERS)
+            answer_body = await answer.content.read(MOST_CHARACTERS)
             milliseconds = (time.perf_counter() - began) * 1000
             if answer.status != 200:
-                raise ProbeFailed(f"it answered a probe with {answer.status}: {told[:160].decode(errors='replace')}")
+                raise ProbeFailed(
+                    f"it answered a probe with {answer.status}: {answer_body[:160].decode(errors='replace')}"
+                )
             return _seen(answer.headers, milliseconds)
 
     def _identity(self, engine: Engine, tenant: Tenant) -> Identity:
@@ -115,7 +121,7 @@ class Prober:
 
 
 def _seen(headers: Mapping[str, str], milliseconds: float) -> Seen:
-    told = [headers.get(f"x-luminet-{name}-tokens", "") for name in ("prompt", "cached")]
-    if not all(one.isascii() and one.isdecimal() for one in told):
+    counts = [headers.get(f"x-luminet-{name}-tokens", "") for name in ("prompt", "cached")]
+    if not all(count.isascii() and count.isdecimal() for count in counts):
         raise ProbeFailed("it answered a probe without saying how many tokens were cached")
-    return Seen(int(told[0]), int(told[1]), milliseconds)
+    return Seen(int(counts[0]), int(counts[1]), milliseconds)

@@ -41,8 +41,8 @@ def auc_of(first: Sequence[float], second: Sequence[float]) -> float:
     if not first or not second:
         raise ValueError(f"times of both classes are needed, found {len(first)} and {len(second)}")
     ordered, count = sorted(second), len(second)
-    twice = sum(2 * count - bisect_left(ordered, one) - bisect_right(ordered, one) for one in first)
-    return twice / (2 * len(first) * count)
+    doubled_count = sum(2 * count - bisect_left(ordered, time) - bisect_right(ordered, time) for time in first)
+    return doubled_count / (2 * len(first) * count)
 
 
 def interval_of(first: Sequence[float], second: Sequence[float], *, z: float = USUAL_Z) -> Interval:
@@ -52,19 +52,19 @@ def interval_of(first: Sequence[float], second: Sequence[float], *, z: float = U
     return Interval(auc, min(low, auc), max(high, auc))
 
 
-def _bound(auc: float, reach: Callable[[float], float]) -> float:
+def _bound(auc: float, allowed_deviation: Callable[[float], float]) -> float:
     """Return the least AUC from which the observed one differs no more than chance allows."""
-    below, above = 0.0, auc
+    lower, upper = 0.0, auc
     for _ in range(_HALVINGS):
-        middle = (below + above) / 2
-        if auc - middle > reach(middle):
-            below = middle
+        middle = (lower + upper) / 2
+        if auc - middle > allowed_deviation(middle):
+            lower = middle
         else:
-            above = middle
-    return above
+            upper = middle
+    return upper
 
 
 def _deviation(auc: float, first: int, second: int) -> float:
-    others = (first + second) / 2 - 1
-    spread = 1 + others * ((1 - auc) / (2 - auc) + auc / (1 + auc))
+    adjusted_size = (first + second) / 2 - 1
+    spread = 1 + adjusted_size * ((1 - auc) / (2 - auc) + auc / (1 + auc))
     return math.sqrt(max(0.0, auc * (1 - auc) * spread / (first * second)))

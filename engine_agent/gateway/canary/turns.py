@@ -34,8 +34,8 @@ class Turns:
         """Return when this gateway next probes the engine: at a random moment of its first turn after turn `after`. A
         regular one could always coincide with something else that happens every ten seconds.
         """
-        own, behind = self.gateways.index(self.own), after + 1
-        number = behind + (own - behind - _first(engine)) % len(self.gateways)
+        own_index, first_turn = self.gateways.index(self.own), after + 1
+        number = first_turn + (own_index - first_turn - _first(engine)) % len(self.gateways)
         return (number + random.random()) * self.seconds
 
     def is_near(self, moment: float, now: float) -> bool:

@@ -36,7 +36,7 @@ class Canary:
 
     def __init__(
         self,
-        held: Held,
+        state: Held,
         *,
         seconds: float,
         now: Callable[[], float],
@@ -44,7 +44,7 @@ class Canary:
         may_tell: Callable[[], bool],
         own: str = "",
     ) -> None:
-        self._held, self._seconds, self._now, self._own = held, seconds, now, own
+        self._held, self._seconds, self._now, self._own = state, seconds, now, own
         self._tell, self._may_tell = tell, may_tell
         self.findings = Findings()
         self._turns: Turns | None = None
@@ -60,26 +60,26 @@ class Canary:
         self.registry.register(_Timings(self.findings))
 
     async def run(self, session: aiohttp.ClientSession) -> None:
-        prober, told_at = Prober(session, self._now), time.monotonic()
+        prober, reported_at = Prober(session, self._now), time.monotonic()
         try:
             while True:
                 await asyncio.sleep(LOOK_SECONDS)
                 self._begin_due(prober, self._now())
-                if time.monotonic() - told_at >= TELL_SECONDS and self._may_tell():
-                    told_at = time.monotonic()
+                if time.monotonic() - reported_at >= TELL_SECONDS and self._may_tell():
+                    reported_at = time.monotonic()
                     await self._tell_found()
         finally:
             for task in self._rounds.values():
                 task.cancel()
 
     def _begin_due(self, prober: Prober, now: float) -> None:
-        held = self._held
-        tenants = canary_tenants(held.tables)
-        if not self._seconds or held.is_draining or held.is_revoked or tenants is None:
+        state = self._held
+        tenants = canary_tenants(state.tables)
+        if not self._seconds or state.is_draining or state.is_revoked or tenants is None:
             return
-        engines = {agent: one for agent, one in held.tables.engines.items() if one.is_open and one.models}
+        engines = {agent: engine for agent, engine in state.tables.engines.items() if engine.is_open and engine.models}
         self._rounds = {agent: task for agent, task in self._rounds.items() if not task.done()}
-        self.findings.keep(held.tables.engines)
+        self.findings.keep(state.tables.engines)
         for agent in self._take_turns(engines, now):
             if agent not in self._rounds:
                 self._rounds[agent] = asyncio.create_task(self._round(prober, engines[agent], tenants))
@@ -87,17 +87,21 @@ class Canary:
     def _take_turns(self, engines: Collection[str], now: float) -> list[str]:
         """Return the engines to probe now. Reschedule all if the gateways that share the work have changed."""
         turns = Turns.among(self._held.tables.gateways, own=self._own, seconds=self._seconds)
-        known = self._due if turns == self._turns else {}
+        scheduled = self._due if turns == self._turns else {}
         self._turns = turns
-        due = {agent: at for agent, at in known.items() if agent in engines and turns.is_near(at, now)}
-        over = [agent for agent, at in due.items() if at <= now]
+        due = {
+            agent: probe_time
+            for agent, probe_time in scheduled.items()
+            if agent in engines and turns.is_near(probe_time, now)
+        }
+        overdue = [agent for agent, probe_time in due.items() if probe_time <= now]
         number = turns.number(now)
         for agent in {*engines} - due.keys():
             due[agent] = turns.next_moment(agent, after=number)
-        for agent in over:  # a moment late in a turn is noticed in the next turn, which still gets its own probe
+        for agent in overdue:  # a moment late in a turn is noticed in the next turn, which still gets its own probe
             due[agent] = turns.next_moment(agent, after=max(turns.number(due[agent]), number - 1))
         self._due = due
-        return over
+        return overdue
 
     async def _round(self, prober: Prober, engine: Engine, tenants: tuple[Tenant, Tenant]) -> None:
         verdict = await prober.round(engine, tenants)
@@ -106,8 +110,8 @@ class Canary:
         self._found(engine.agent, verdict)
 
     def _is_out_of_date(self, engine: Engine, tenants: tuple[Tenant, Tenant]) -> bool:
-        held = self._held.tables
-        return held.engines.get(engine.agent) != engine or canary_tenants(held) != tenants
+        tables = self._held.tables
+        return tables.engines.get(engine.agent) != engine or canary_tenants(tables) != tenants
 
     def _found(self, agent: str, verdict: Verdict) -> None:
         self.findings.add(agent, verdict, self._now())
@@ -118,8 +122,8 @@ class Canary:
             log.info("a probe at engine %s proved nothing: %s", agent, verdict.why)
 
     async def _tell_found(self) -> None:
-        if told := self.findings.take():
-            await self._tell([Report("canary", {"at": self._now(), "agents": told})])
+        if agent_reports := self.findings.take():
+            await self._tell([Report("canary", {"at": self._now(), "agents": agent_reports})])
 
 
 class _Timings(Collector):
@@ -131,9 +135,9 @@ class _Timings(Collector):
             GaugeMetricFamily(f"luminet_canary_timing_auc_{end}", f"{end.title()} {_AUC_ABOUT}", labels=("agent",))
             for end in ("low", "high")
         )
-        for agent, one in sorted(self._findings.all().items()):
-            if one.interval is not None:
-                low.add_metric((agent,), one.interval.low)
-                high.add_metric((agent,), one.interval.high)
+        for agent, finding in sorted(self._findings.all().items()):
+            if finding.interval is not None:
+                low.add_metric((agent,), finding.interval.low)
+                high.add_metric((agent,), finding.interval.high)
         yield low
         yield high

@@ -53,15 +53,15 @@ class Diverging:
             task.add_done_callback(self._making.discard)
 
     async def run(self) -> None:
-        told_at = time.monotonic()
+        reported_at = time.monotonic()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if (namespace := self._sampling.due(time.monotonic())) is not None:
                 await self._look(namespace)
-            if self._found and self._may_tell() and time.monotonic() - told_at >= TELL_SECONDS:
-                told_at, found, self._found = time.monotonic(), self._found, {}
-                told = {"boot": self._boot, "at": self._now(), "namespaces": found}
-                await self._tell([Report("diagnostics", told)])
+            if self._found and self._may_tell() and time.monotonic() - reported_at >= TELL_SECONDS:
+                reported_at, findings, self._found = time.monotonic(), self._found, {}
+                report = {"boot": self._boot, "at": self._now(), "namespaces": findings}
+                await self._tell([Report("diagnostics", report)])
 
     async def _keep(self, namespace: Namespace, tokens: "array[int]", is_whole: bool) -> None:
         marks = await asyncio.to_thread(marks_of, packed(tokens), namespace.key)
@@ -84,12 +84,12 @@ async def looked(samples: Sequence[Sample]) -> Mapping[str, Any]:
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        told, _ = await asyncio.wait_for(child.communicate(samples_encode(samples)), CHILD_SECONDS)
+        output, _ = await asyncio.wait_for(child.communicate(samples_encode(samples)), CHILD_SECONDS)
     finally:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
         await child.wait()
-    return dict(json.loads(told))
+    return dict(json.loads(output))
 
 
 _CHILD = (

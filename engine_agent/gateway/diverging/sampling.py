@@ -65,41 +65,45 @@ class Sampling:
         return len(self._namespaces)
 
     def wants(self, namespace: str, now: float) -> bool:
-        one = self._namespaces.get(namespace)
-        if one is None:
+        collected = self._namespaces.get(namespace)
+        if collected is None:
             looked_at = now - LOOK_SECONDS + FIRST_LOOK_SECONDS
-            one = self._namespaces[namespace] = Collected(Allowance(AT_ONCE, 1.0, AT_ONCE, now), looked_at=looked_at)
+            collected = self._namespaces[namespace] = Collected(
+                Allowance(AT_ONCE, 1.0, AT_ONCE, now), looked_at=looked_at
+            )
             if len(self._namespaces) > MOST_NAMESPACES:
                 self.forget(next(iter(self._namespaces)))
-        return one.allowance.take(now) and self._all.take(now)
+        return collected.allowance.take(now) and self._all.take(now)
 
     def keep(self, namespace: str, sample: Sample) -> None:
-        one = self._namespaces.get(namespace)
-        if one is None:  # it was quiet for so long that it was dropped to make room
+        collected = self._namespaces.get(namespace)
+        if collected is None:  # it was quiet for so long that it was dropped to make room
             return
-        gone = len(one.prompts[0].marks) if len(one.prompts) == MOST_PROMPTS else 0
-        one.prompts.append(sample)
-        one.new += 1
-        one.bytes += len(sample.marks) - gone
-        self._bytes += len(sample.marks) - gone
+        dropped_bytes = len(collected.prompts[0].marks) if len(collected.prompts) == MOST_PROMPTS else 0
+        collected.prompts.append(sample)
+        collected.new += 1
+        collected.bytes += len(sample.marks) - dropped_bytes
+        self._bytes += len(sample.marks) - dropped_bytes
         self._namespaces.move_to_end(namespace)
         while self._bytes > self._most and len(self._namespaces) > 1:
             self.forget(next(iter(self._namespaces)))
 
     def forget(self, namespace: str) -> None:
-        gone = self._namespaces.pop(namespace, None)
-        self._bytes -= gone.bytes if gone is not None else 0
+        dropped = self._namespaces.pop(namespace, None)
+        self._bytes -= dropped.bytes if dropped is not None else 0
 
     def due(self, now: float) -> str | None:
         """Return the namespace to analyse next: its sample has grown, and its last analysis is long ago."""
         waiting = (
-            (one.looked_at, name)
-            for name, one in self._namespaces.items()
-            if one.new >= LEAST_NEW and len(one.prompts) >= LEAST_PROMPTS and now - one.looked_at >= LOOK_SECONDS
+            (collected.looked_at, name)
+            for name, collected in self._namespaces.items()
+            if collected.new >= LEAST_NEW
+            and len(collected.prompts) >= LEAST_PROMPTS
+            and now - collected.looked_at >= LOOK_SECONDS
         )
         return min(waiting, default=(0.0, None))[1]
 
     def look(self, namespace: str, now: float) -> Sequence[Sample]:
-        one = self._namespaces[namespace]
-        one.new, one.looked_at = 0, now
-        return tuple(one.prompts)
+        collected = self._namespaces[namespace]
+        collected.new, collected.looked_at = 0, now
+        return tuple(collected.prompts)

@@ -41,16 +41,16 @@ class Bundles:
         self._loading = asyncio.Lock()  # one at a time: several engines of one model start together
 
     def get(self, name: str) -> Loaded | None:
-        found = self._loaded.get(name)
-        if found is not None:
+        loaded = self._loaded.get(name)
+        if loaded is not None:
             self._loaded.move_to_end(name)
-        return found
+        return loaded
 
     async def ensure(self, name: str, fetch: Callable[[str], Awaitable[bytes]]) -> Loaded:
         """Return the bundle, and load it if necessary. Raise BadBundleFetched, and what `fetch` raises."""
         async with self._loading:
-            if found := self.get(name):
-                return found
+            if cached := self.get(name):
+                return cached
             data = await asyncio.to_thread(self._stored, name)
             is_new = data is None
             data = await fetch(name) if data is None else data
@@ -84,8 +84,8 @@ class Bundles:
             partial = self._folder / f".{name}"
             partial.write_bytes(data)
             partial.replace(self._folder / name)
-            kept = sorted(self._folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for path in kept[MOST_ON_DISK:]:
+            stored_files = sorted(self._folder.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for path in stored_files[MOST_ON_DISK:]:
                 path.unlink()
         except OSError as problem:
             log.warning("bundle %.12s cannot be kept: %s", name, problem)

@@ -36,8 +36,10 @@ class Ground:
 
 
 @lru_cache(maxsize=4_096)  # mostly one per namespace; a new epoch adds another
-def _root(key: bytes, epoch: int, ground: Ground, salt: bytes) -> Digest:
-    identity = ChainIdentity(epoch, ground.revision, ground.kv_format, ground.scale_set, ground.block_tokens, salt)
+def _root(key: bytes, epoch: int, chain_key: Ground, salt: bytes) -> Digest:
+    identity = ChainIdentity(
+        epoch, chain_key.revision, chain_key.kv_format, chain_key.scale_set, chain_key.block_tokens, salt
+    )
     return chain_root(key, identity)
 
 
@@ -53,19 +55,21 @@ class Link:
     def then(self, tokens: "array[int]", block_tokens: int) -> "Link":
         packed = self.rest + packed_tokens(tokens)
         digests = block_keys(self.last, packed, block_tokens)
-        rest = packed[len(digests) * block_tokens * TOKEN_BYTES :]
-        last = digests[-1] if len(digests) else self.last
-        return Link(last, rest, self.tokens + len(tokens), marks_of(digests.packed))
+        remaining_tokens = packed[len(digests) * block_tokens * TOKEN_BYTES :]
+        last_digest = digests[-1] if len(digests) else self.last
+        return Link(last_digest, remaining_tokens, self.tokens + len(tokens), marks_of(digests.packed))
 
 
 class Chain:
     """The chain of one prompt on one `Ground`, from its root on."""
 
-    def __init__(self, ground: Ground, root: Digest, links: Remembered[bytes, Link], *, begins: "array[int]") -> None:
-        self.ground, self.root = ground, root
+    def __init__(
+        self, chain_key: Ground, root: Digest, links: Remembered[bytes, Link], *, begins: "array[int]"
+    ) -> None:
+        self.ground, self.root = chain_key, root
         self._links = links
-        self._name = _named(root + ground.bundle.encode() + packed_tokens(begins), b"")
-        self._link = Link(root).then(begins, ground.block_tokens)
+        self._name = _named(root + chain_key.bundle.encode() + packed_tokens(begins), b"")
+        self._link = Link(root).then(begins, chain_key.block_tokens)
         self._marks = [self._link.marks]
         self._next: Link | None = None
 
@@ -103,8 +107,8 @@ class Marked:
 
 
 def marks_of(digests: bytes) -> bytes:
-    return b"".join([digests[at : at + MARK_BYTES] for at in range(0, len(digests), DIGEST_BYTES)])
+    return b"".join([digests[offset : offset + MARK_BYTES] for offset in range(0, len(digests), DIGEST_BYTES)])
 
 
-def _named(before: bytes, piece: bytes) -> bytes:
-    return blake2b(before + piece, digest_size=NAME_BYTES).digest()
+def _named(previous_name: bytes, piece: bytes) -> bytes:
+    return blake2b(previous_name + piece, digest_size=NAME_BYTES).digest()

@@ -48,14 +48,14 @@ class Cutter:
 
     def head_tokens(self, text: str, most_characters: int) -> "array[int]":
         """Return the tokens of the beginning, without the last ones, which later characters could change."""
-        found = self.tokens(text[:most_characters])
-        return found if len(text) <= most_characters else found[: max(0, len(found) - CUT_TOKENS)]
+        tokens = self.tokens(text[:most_characters])
+        return tokens if len(text) <= most_characters else tokens[: max(0, len(tokens) - CUT_TOKENS)]
 
     def _places(self, text: str, least: int) -> list[int]:
-        places, least = [0], max(1, least)  # these texts never overlap, so that a search may start anywhere
-        while found := self._pattern.search(text, places[-1] + least):
-            places.append(found.start())
-        return places
+        offsets, least = [0], max(1, least)  # these texts never overlap, so that a search may start anywhere
+        while match := self._pattern.search(text, offsets[-1] + least):
+            offsets.append(match.start())
+        return offsets
 
     def _encoded(self, text: str, *, with_around: bool = False) -> list[int]:
         ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=with_around)[0].ids
@@ -72,16 +72,16 @@ class Cutter:
         return [token for piece in pieces for token in self._encoded(piece)] == self._encoded(text)
 
     def _found_around(self) -> Around | None:
-        found = {self._tried_around(text) for text in (_TRIED[0], _TRIED[4])}
-        return found.pop() if len(found) == 1 else None
+        arounds = {self._tried_around(text) for text in (_TRIED[0], _TRIED[4])}
+        return arounds.pop() if len(arounds) == 1 else None
 
     def _tried_around(self, text: str) -> Around | None:
-        bare, whole = self._encoded(text), self._encoded(text, with_around=True)
-        for place in range(len(whole) - len(bare) + 1):
-            if whole[place : place + len(bare)] == bare:
-                return Around(tuple(whole[:place]), tuple(whole[place + len(bare) :]))
+        plain_ids, all_ids = self._encoded(text), self._encoded(text, with_around=True)
+        for offset in range(len(all_ids) - len(plain_ids) + 1):
+            if all_ids[offset : offset + len(plain_ids)] == plain_ids:
+                return Around(tuple(all_ids[:offset]), tuple(all_ids[offset + len(plain_ids) :]))
         return None
 
 
-def _parted(text: str, places: list[int]) -> list[str]:
-    return [text[one:two] for one, two in zip(places, [*places[1:], len(text)], strict=True)]
+def _parted(text: str, offsets: list[int]) -> list[str]:
+    return [text[start:end] for start, end in zip(offsets, [*offsets[1:], len(text)], strict=True)]

@@ -43,20 +43,20 @@ class Marks:
     def discard(self, mark: bytes) -> bool:
         """Remove a mark, and return whether it was there."""
         bucket = self._bucket(mark)
-        place = _place(bucket, mark)
-        if place < 0:
+        offset = _place(bucket, mark)
+        if offset < 0:
             return False
-        last = bucket[-MARK_BYTES:]
+        last_mark = bucket[-MARK_BYTES:]
         del bucket[-MARK_BYTES:]
-        if place < len(bucket):
-            bucket[place : place + MARK_BYTES] = last
+        if offset < len(bucket):
+            bucket[offset : offset + MARK_BYTES] = last_mark
         self._count -= 1
         return True
 
     def _bucket(self, mark: bytes) -> bytearray:
-        spread = int.from_bytes(mark[:4], "little")
-        place = spread & (self._base - 1)
-        return self._buckets[place if place >= self._next else spread & (2 * self._base - 1)]
+        mark_number = int.from_bytes(mark[:4], "little")
+        bucket_number = mark_number & (self._base - 1)
+        return self._buckets[bucket_number if bucket_number >= self._next else mark_number & (2 * self._base - 1)]
 
     def _part(self) -> None:
         """Split the next bucket: marks with the next bit set move to a new bucket."""
@@ -67,8 +67,8 @@ class Marks:
         if self._next == self._base:
             self._base, self._next = 2 * self._base, 0
         for mark in _parted(bytes(bucket)):
-            moved = self._bucket(mark)
-            moved += mark
+            target_bucket = self._bucket(mark)
+            target_bucket += mark
 
 
 class Index:
@@ -96,11 +96,11 @@ class Index:
 
     def match(self, agent: str, root: bytes, marks: bytes) -> int:
         """Return how many blocks match, from the first on. A mark commits to all before it, so bisect for the last."""
-        held = self._roots.get(agent, {}).get(root)
-        low, high = 0, len(marks) // MARK_BYTES if held else 0
+        cached_marks = self._roots.get(agent, {}).get(root)
+        low, high = 0, len(marks) // MARK_BYTES if cached_marks else 0
         probe = min(1, high)
-        while low < high and held:
-            if marks[(probe - 1) * MARK_BYTES : probe * MARK_BYTES] in held:
+        while low < high and cached_marks:
+            if marks[(probe - 1) * MARK_BYTES : probe * MARK_BYTES] in cached_marks:
                 low = probe
             else:
                 high = probe - 1
@@ -118,34 +118,34 @@ class Index:
             self._counts[agent] -= len(roots.pop(change.root, ()))
         elif change.kind == "stored":
             yield from self._add(agent, roots.setdefault(change.root, Marks()), change.marks)
-        elif held := roots.get(change.root):
-            yield from self._remove(agent, held, change.marks)
-            if not held:
+        elif cached_marks := roots.get(change.root):
+            yield from self._remove(agent, cached_marks, change.marks)
+            if not cached_marks:
                 roots.pop(change.root, None)
 
-    def _add(self, agent: str, held: Marks, marks: bytes) -> Iterator[None]:
-        room = self._most - sum(self._counts.values())
+    def _add(self, agent: str, cached_marks: Marks, marks: bytes) -> Iterator[None]:
+        free_blocks = self._most - sum(self._counts.values())
         for begin in range(0, len(marks), STEP * MARK_BYTES):
             part = _parted(marks[begin : begin + STEP * MARK_BYTES])
-            added = sum([held.add(mark) for mark in part[: max(0, room)]])
-            room -= added
+            added = sum([cached_marks.add(mark) for mark in part[: max(0, free_blocks)]])
+            free_blocks -= added
             self._counts[agent] += added
             yield
 
-    def _remove(self, agent: str, held: Marks, marks: bytes) -> Iterator[None]:
+    def _remove(self, agent: str, cached_marks: Marks, marks: bytes) -> Iterator[None]:
         for begin in range(0, len(marks), STEP * MARK_BYTES):
             part = _parted(marks[begin : begin + STEP * MARK_BYTES])
-            self._counts[agent] -= sum([held.discard(mark) for mark in part])
+            self._counts[agent] -= sum([cached_marks.discard(mark) for mark in part])
             yield
 
 
 def _parted(marks: bytes) -> list[bytes]:
-    return [marks[place : place + MARK_BYTES] for place in range(0, len(marks), MARK_BYTES)]
+    return [marks[offset : offset + MARK_BYTES] for offset in range(0, len(marks), MARK_BYTES)]
 
 
 def _place(bucket: bytearray, mark: bytes) -> int:
     """Return the mark's position, or -1. Ignore equal bytes that span two marks."""
-    place = bucket.find(mark)
-    while place >= 0 and place % MARK_BYTES:
-        place = bucket.find(mark, place + 1)
-    return place
+    offset = bucket.find(mark)
+    while offset >= 0 and offset % MARK_BYTES:
+        offset = bucket.find(mark, offset + 1)
+    return offset

@@ -50,31 +50,31 @@ class Knowing:
 
     # Requests
 
-    async def prompt(self, caller: Caller, asked: Asked, path: str) -> Prompt | None:
+    async def prompt(self, caller: Caller, request: Asked, path: str) -> Prompt | None:
         """Return the request's prompt, or None if no engine reports a cache for it, or it cannot be rendered here."""
         began = time.perf_counter()
-        asking = self._asking(caller, asked, path)
-        found = None if asking is None else await self._read(asking)
-        outcome = "unread" if found is None else "whole" if found.is_whole else "head"
+        prompt_request = self._asking(caller, request, path)
+        prompt = None if prompt_request is None else await self._read(prompt_request)
+        outcome = "unread" if prompt is None else "whole" if prompt.is_whole else "head"
         self.metrics.read(outcome, time.perf_counter() - began)  # type: ignore[arg-type]
-        if found is not None and found.is_only and self.on_prompt is not None:
-            is_all = found.is_whole and found.known_tokens == len(found.tokens)
-            self.on_prompt(caller.namespace, found.tokens, is_all)
-        return found
+        if prompt is not None and prompt.is_only and self.on_prompt is not None:
+            is_all = prompt.is_whole and prompt.known_tokens == len(prompt.tokens)
+            self.on_prompt(caller.namespace, prompt.tokens, is_all)
+        return prompt
 
-    async def _read(self, asking: Asking) -> Prompt | None:
+    async def _read(self, prompt_request: Asking) -> Prompt | None:
         try:
-            return await self._prompting.read(asking)
+            return await self._prompting.read(prompt_request)
         except Exception:  # a tokenizer's or template's error: the engine may still serve the request
-            log.exception("a prompt of model %s could not be read", asking.model)
+            log.exception("a prompt of model %s could not be read", prompt_request.model)
             return None
 
     def matches(self, prompt: Prompt) -> Mapping[str, int]:
         """Return the matched tokens, for each engine that reports its cache."""
         return {
-            agent: self._match(agent, ground, prompt)
-            for agent, ground in self._all_grounds(prompt.model, prompt.kv_format).items()
-            if ground in prompt.chains
+            agent: self._match(agent, chain_key, prompt)
+            for agent, chain_key in self._all_grounds(prompt.model, prompt.kv_format).items()
+            if chain_key in prompt.chains
         }
 
     # Engines
@@ -124,48 +124,54 @@ class Knowing:
 
     # Helpers
 
-    def _asking(self, caller: Caller, asked: Asked, path: str) -> Asking | None:
+    def _asking(self, caller: Caller, request: Asked, path: str) -> Asking | None:
         namespace = caller.namespace
-        kv_format = asked.kv_dtype or namespace.rules.of(asked.model).kv_dtype
-        grounds = set(self._all_grounds(asked.model, kv_format).values())
-        body = asked.told or read_request(asked.body)
+        kv_format = request.kv_dtype or namespace.rules.of(request.model).kv_dtype
+        chain_keys = set(self._all_grounds(request.model, kv_format).values())
+        body = request.told or read_request(request.body)
         salt = _salt(body.get("cache_salt"))
-        bundle = min((one.bundle for one in grounds), default="")  # several while a model is replaced: use one
+        # There are several bundles while a model is replaced: use one.
+        bundle = min((chain_key.bundle for chain_key in chain_keys), default="")
         loaded = self._bundles.get(bundle)
         if loaded is None or salt is None or len(namespace.key) != KEY_BYTES:
             return None
-        roots = {one: one.root(namespace, salt) for one in grounds if one.bundle == bundle}
-        is_light = asked.is_light and not isinstance(body.get("prompt"), list)  # token ids are many values
-        return Asking(body, is_light or len(asked.body) <= INLINE_BYTES, path, asked.model, kv_format, loaded, roots)
+        roots = {chain_key: chain_key.root(namespace, salt) for chain_key in chain_keys if chain_key.bundle == bundle}
+        is_light = request.is_light and not isinstance(body.get("prompt"), list)  # token ids are many values
+        return Asking(
+            body, is_light or len(request.body) <= INLINE_BYTES, path, request.model, kv_format, loaded, roots
+        )
 
     def _all_grounds(self, model: str, kv_format: str) -> Mapping[str, Ground]:
         """Return the `Ground` of this model and format, by agent."""
-        found = self._grounds.get((model, kv_format))
-        if found is None:
-            abouts = {agent: one.about for agent, one in self._followers.items() if one.about}
-            found = {
-                agent: about.grounds[kv_format]
-                for agent, about in abouts.items()
-                if about.model == model and kv_format in about.grounds
+        chain_keys = self._grounds.get((model, kv_format))
+        if chain_keys is None:
+            descriptions = {agent: follower.about for agent, follower in self._followers.items() if follower.about}
+            chain_keys = {
+                agent: description.grounds[kv_format]
+                for agent, description in descriptions.items()
+                if description.model == model and kv_format in description.grounds
             }
-            if found:  # a miss is not cached: clients may name anything
-                self._grounds[model, kv_format] = found
-        return found
+            if chain_keys:  # a miss is not cached: clients may name anything
+                self._grounds[model, kv_format] = chain_keys
+        return chain_keys
 
-    def _match(self, agent: str, ground: Ground, prompt: Prompt) -> int:
-        marked = prompt.chains[ground]
-        most = prompt.matchable(ground) // ground.block_tokens
-        return self._index.match(agent, marked.root, marked.marks[: most * MARK_BYTES]) * ground.block_tokens
+    def _match(self, agent: str, chain_key: Ground, prompt: Prompt) -> int:
+        marked = prompt.chains[chain_key]
+        matchable_blocks = prompt.matchable(chain_key) // chain_key.block_tokens
+        return (
+            self._index.match(agent, marked.root, marked.marks[: matchable_blocks * MARK_BYTES])
+            * chain_key.block_tokens
+        )
 
     def _all_heard(self) -> Mapping[str, bool]:
-        return {agent: one.is_heard for agent, one in self._followers.items()}
+        return {agent: follower.is_heard for agent, follower in self._followers.items()}
 
 
-def _salt(told: object) -> bytes | None:
+def _salt(cache_salt: object) -> bytes | None:
     """Return the salt, or None if an engine would refuse it."""
-    if told is None:
+    if cache_salt is None:
         return b""
-    if not isinstance(told, str):
+    if not isinstance(cache_salt, str):
         return None
-    salt = told.encode(errors="replace")
+    salt = cache_salt.encode(errors="replace")
     return salt if 1 <= len(salt) <= LONGEST_SALT else None

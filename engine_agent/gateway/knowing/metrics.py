@@ -15,7 +15,7 @@ Read = Literal["whole", "head", "unread"]
 class KnowingMetrics:
     """A separate registry, so that two gateways in one process do not share metrics."""
 
-    def __init__(self, blocks: Callable[[], Mapping[str, int]], heard: Callable[[], Mapping[str, bool]]) -> None:
+    def __init__(self, blocks: Callable[[], Mapping[str, int]], reporting: Callable[[], Mapping[str, bool]]) -> None:
         self.registry = registry = CollectorRegistry()
         self._read = Counter(
             "luminet_gateway_prompts_read",
@@ -41,7 +41,7 @@ class KnowingMetrics:
             ("agent",),
             registry=registry,
         )
-        registry.register(_Held(blocks, heard))
+        registry.register(_Held(blocks, reporting))
 
     def read(self, outcome: Read, seconds: float) -> None:
         self._read.labels(outcome).inc()
@@ -59,19 +59,19 @@ class KnowingMetrics:
 
 
 class _Held(Collector):
-    def __init__(self, blocks: Callable[[], Mapping[str, int]], heard: Callable[[], Mapping[str, bool]]) -> None:
-        self._blocks, self._heard = blocks, heard
+    def __init__(self, blocks: Callable[[], Mapping[str, int]], reporting: Callable[[], Mapping[str, bool]]) -> None:
+        self._blocks, self._heard = blocks, reporting
 
     def collect(self) -> Iterable[Metric]:
         blocks = GaugeMetricFamily(
             "luminet_gateway_index_blocks", "Blocks an engine is known to hold.", labels=("agent",)
         )
-        heard = GaugeMetricFamily(
+        reporting = GaugeMetricFamily(
             "luminet_gateway_cache_known", "Whether an engine tells what it holds.", labels=("agent",)
         )
         for agent, count in sorted(self._blocks().items()):
             blocks.add_metric((agent,), count)
-        for agent, is_heard in sorted(self._heard().items()):
-            heard.add_metric((agent,), is_heard)
+        for agent, is_reporting in sorted(self._heard().items()):
+            reporting.add_metric((agent,), is_reporting)
         yield blocks
-        yield heard
+        yield reporting

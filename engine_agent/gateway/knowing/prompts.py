@@ -53,10 +53,10 @@ class Prompt:
     model: str
     kv_format: str
 
-    def matchable(self, ground: Ground) -> int:
+    def matchable(self, chain_key: Ground) -> int:
         """Return how many tokens can match, in full blocks. An engine always computes the last, to get an output."""
-        known = self.known_tokens - 1 if self.is_whole else self.known_tokens
-        return max(0, known) // ground.block_tokens * ground.block_tokens
+        known_tokens = self.known_tokens - 1 if self.is_whole else self.known_tokens
+        return max(0, known_tokens) // chain_key.block_tokens * chain_key.block_tokens
 
     @property
     def beginning(self) -> bytes:
@@ -108,18 +108,18 @@ class Prompting:
         self._later = ThreadPoolExecutor(1, "prompts-later")
         self._waiting: list[int] = []  # the characters of each prompt that waits for the background thread
 
-    async def read(self, asking: Asking) -> Prompt | None:
+    async def read(self, prompt_request: Asking) -> Prompt | None:
         """Return None if the prompt cannot be rendered here: the engine will report why."""
         try:
-            text = await self._rendered(asking) if asking.path == CHAT else None
+            text = await self._rendered(prompt_request) if prompt_request.path == CHAT else None
         except EngineError:
             return None
-        if asking.is_light:  # waiting for a thread would take longer than the work
+        if prompt_request.is_light:  # waiting for a thread would take longer than the work
             try:
-                return self._read(asking, text, most=INLINE_CHARACTERS)
+                return self._read(prompt_request, text, most=INLINE_CHARACTERS)
             except _TooLong:
                 pass
-        return await self._in_thread(lambda: self._read(asking, text))
+        return await self._in_thread(lambda: self._read(prompt_request, text))
 
     async def warm(self) -> None:
         """Start the renderer before the first chat needs it."""
@@ -130,30 +130,30 @@ class Prompting:
         self._later.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
 
-    async def _rendered(self, asking: Asking) -> PromptText:
+    async def _rendered(self, prompt_request: Asking) -> PromptText:
         """Raise EngineError if the chat cannot be rendered."""
-        template = BoundedTemplate(asking.loaded.bundle.template, self._renderer)
+        template = BoundedTemplate(prompt_request.loaded.bundle.template, self._renderer)
 
         def pack() -> bytes:
-            return template.pack(chat_read(asking.body))
+            return template.pack(chat_read(prompt_request.body))
 
-        packed = pack() if asking.is_light else await self._in_thread(pack)
-        return rendered_chat(asking.body, await template.render(packed))
+        packed = pack() if prompt_request.is_light else await self._in_thread(pack)
+        return rendered_chat(prompt_request.body, await template.render(packed))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _read(self, asking: Asking, text: PromptText | None, most: int | None = None) -> Prompt | None:
+    def _read(self, prompt_request: Asking, text: PromptText | None, most: int | None = None) -> Prompt | None:
         """Read a prompt. `text`: that of a rendered chat."""
-        pieces = self._pieces(asking, text)
+        pieces = self._pieces(prompt_request, text)
         if pieces is None:
             return None
-        prompt = self._walk(asking, pieces, _New(most, sum(len(piece.text) for piece in pieces.pieces)))
+        prompt = self._walk(prompt_request, pieces, _New(most, sum(len(piece.text) for piece in pieces.pieces)))
         if not prompt.is_whole:
-            self._make_up(asking, pieces)
+            self._make_up(prompt_request, pieces)
         return prompt
 
-    def _make_up(self, asking: Asking, pieces: _Pieces) -> None:
+    def _make_up(self, prompt_request: Asking, pieces: _Pieces) -> None:
         """Tokenise the rest of the prompt later, in the background."""
         size = sum(len(piece.text) for piece in pieces.pieces)
         if not size or len(self._waiting) >= MOST_LATER or sum(self._waiting) + size > LATER_CHARACTERS:
@@ -162,7 +162,7 @@ class Prompting:
 
         def made_up() -> None:
             try:
-                self._walk(asking, pieces, _New(LATER_CHARACTERS))
+                self._walk(prompt_request, pieces, _New(LATER_CHARACTERS))
             finally:
                 self._waiting.remove(size)
 
@@ -170,29 +170,33 @@ class Prompting:
 
     # From a body to pieces
 
-    def _pieces(self, asking: Asking, text: PromptText | None) -> _Pieces | None:
+    def _pieces(self, prompt_request: Asking, text: PromptText | None) -> _Pieces | None:
         if text is not None:
-            return self._of_text(asking, text, is_only=True)
+            return self._of_text(prompt_request, text, is_only=True)
         try:
-            prompts = completion_prompts(asking.body)
+            prompts = completion_prompts(prompt_request.body)
         except EngineError:
             return None
         first, is_only = prompts[0], len(prompts) == 1
-        return self._of_text(asking, first, is_only) if isinstance(first, PromptText) else self._of_ids(first, is_only)
+        return (
+            self._of_text(prompt_request, first, is_only)
+            if isinstance(first, PromptText)
+            else self._of_ids(first, is_only)
+        )
 
-    def _of_text(self, asking: Asking, told: PromptText, is_only: bool) -> _Pieces | None:
-        cutter = asking.loaded.cutter
-        around = cutter.around if told.adds_special else Around()
+    def _of_text(self, prompt_request: Asking, prompt_text: PromptText, is_only: bool) -> _Pieces | None:
+        cutter = prompt_request.loaded.cutter
+        around = cutter.around if prompt_text.adds_special else Around()
         if around is None:
             return None
         try:
-            pieces = [_Piece(self._name(piece.encode()), piece) for piece in cutter.pieces(told.text)]
+            pieces = [_Piece(self._name(piece.encode()), piece) for piece in cutter.pieces(prompt_text.text)]
         except UnicodeEncodeError:
             return None
         return _Pieces(pieces, around, is_only)
 
     def _of_ids(self, ids: Sequence[int], is_only: bool) -> _Pieces:
-        chunks = (array("I", ids[at : at + CHUNK_TOKENS]) for at in range(0, len(ids), CHUNK_TOKENS))
+        chunks = (array("I", ids[start : start + CHUNK_TOKENS]) for start in range(0, len(ids), CHUNK_TOKENS))
         pieces = [_Piece(self._name(packed_tokens(chunk)), tokens=chunk) for chunk in chunks]
         return _Pieces(pieces, Around(), is_only)
 
@@ -201,28 +205,33 @@ class Prompting:
 
     # From pieces to marks
 
-    def _walk(self, asking: Asking, told: _Pieces, new: "_New") -> Prompt:
+    def _walk(self, prompt_request: Asking, pieces: _Pieces, new: "_New") -> Prompt:
         """Compute the prompt of the pieces. Raise _TooLong if more text is new than `new` allows."""
-        before = array("I", told.around.before)
-        chains = [Chain(ground, root, self._links, begins=before) for ground, root in asking.roots.items()]
-        head = before[:]
+        leading_tokens = array("I", pieces.around.before)
+        chains = [
+            Chain(chain_key, root, self._links, begins=leading_tokens)
+            for chain_key, root in prompt_request.roots.items()
+        ]
+        head = leading_tokens[:]
         is_whole = True
-        for piece in told.pieces:
-            known = [chain.meet(piece.name) for chain in chains]
+        for piece in pieces.pieces:
+            known_links = [chain.meet(piece.name) for chain in chains]
             new.is_headless = len(head) >= HEAD_TOKENS
-            tokens, is_whole = self._tokens_of(asking.loaded, piece, new, is_known=all(known))
+            tokens, is_whole = self._tokens_of(prompt_request.loaded, piece, new, is_known=all(known_links))
             for chain in chains:
                 chain.go(tokens, is_whole=is_whole)
             if tokens is not None and len(head) == chains[0].tokens - len(tokens) and len(head) < HEAD_TOKENS:
                 head += tokens
             if not is_whole:
                 break
-        if is_whole and told.around.after:
-            self._end(chains, told.around)
+        if is_whole and pieces.around.after:
+            self._end(chains, pieces.around)
         self._tokenising(new.seconds)
         marked = {chain.ground: chain.marked() for chain in chains}
         tokens = head[:HEAD_TOKENS]
-        return Prompt(tokens, chains[0].tokens, is_whole, told.is_only, marked, asking.model, asking.kv_format)
+        return Prompt(
+            tokens, chains[0].tokens, is_whole, pieces.is_only, marked, prompt_request.model, prompt_request.kv_format
+        )
 
     def _tokens_of(
         self, loaded: Loaded, piece: _Piece, new: "_New", *, is_known: bool
@@ -234,10 +243,10 @@ class Prompting:
             new.seen += len(piece.text)
             return None, True
         name = loaded.prefix + piece.name
-        found = self._tokens.get(name)
-        if found is not None or is_known:
+        known_tokens = self._tokens.get(name)
+        if known_tokens is not None or is_known:
             new.seen += len(piece.text)
-            return found, True
+            return known_tokens, True
         room = new.room()
         if len(piece.text) > room and new.is_bounded:
             raise _TooLong
@@ -250,10 +259,10 @@ class Prompting:
         return tokens, True
 
     def _end(self, chains: Sequence[Chain], around: Around) -> None:
-        after = array("I", around.after)
+        trailing_tokens = array("I", around.after)
         for chain in chains:
-            chain.meet(packed_tokens(after))
-            chain.go(after)
+            chain.meet(packed_tokens(trailing_tokens))
+            chain.go(trailing_tokens)
 
 
 @dataclass(slots=True)
@@ -281,8 +290,8 @@ class _New:
     def room(self) -> int:
         if self.is_ending:
             return 0
-        most = max(HEAD_CHARACTERS - self.seen, MORE_CHARACTERS) if self.most is None else self.most
-        return max(0, most - self.taken)
+        most_characters = max(HEAD_CHARACTERS - self.seen, MORE_CHARACTERS) if self.most is None else self.most
+        return max(0, most_characters - self.taken)
 
     def timed(self) -> "_Timed":
         return _Timed(self)

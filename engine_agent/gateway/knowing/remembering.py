@@ -23,10 +23,10 @@ class Remembered(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         with self._lock:
-            if (found := self._held.get(key)) is None:
+            if (entry := self._held.get(key)) is None:
                 return None
             self._held.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: K, value: V, size: int) -> None:
         """Store a value, unless it alone exceeds the limit."""
@@ -34,9 +34,9 @@ class Remembered(Generic[K, V]):
         if size > self._most:
             return
         with self._lock:
-            _, before = self._held.pop(key, (None, 0))
+            _, previous_bytes = self._held.pop(key, (None, 0))
             self._held[key] = (value, size)
-            self.held_bytes += size - before
+            self.held_bytes += size - previous_bytes
             while self.held_bytes > self._most:
-                _, (_, gone) = self._held.popitem(last=False)
-                self.held_bytes -= gone
+                _, (_, evicted_bytes) = self._held.popitem(last=False)
+                self.held_bytes -= evicted_bytes

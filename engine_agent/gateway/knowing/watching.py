@@ -46,17 +46,21 @@ class About:
     grounds: Mapping[str, Ground]  # by KV format
 
     @classmethod
-    def read(cls, told: Any) -> "About":
+    def read(cls, fields: Any) -> "About":
         """Raise Unheard if the description is invalid."""
         try:
-            bundle, block_tokens, scales = str(told["bundle"]), int(told["block_tokens"]), told.get("scale_sets", {})
+            bundle, block_tokens, scales = (
+                str(fields["bundle"]),
+                int(fields["block_tokens"]),
+                fields.get("scale_sets", {}),
+            )
             if not _NAME.fullmatch(bundle) or not 1 <= block_tokens <= 4_096:
                 raise ValueError
             grounds = {
-                str(name): Ground(bundle, str(told["revision"]), str(name), str(scales.get(name, "")), block_tokens)
-                for name in told["kv_dtypes"]
+                str(name): Ground(bundle, str(fields["revision"]), str(name), str(scales.get(name, "")), block_tokens)
+                for name in fields["kv_dtypes"]
             }
-            return cls(str(told["model"]), str(told["boot"]), bundle, int(told.get("seats", 0)), grounds)
+            return cls(str(fields["model"]), str(fields["boot"]), bundle, int(fields.get("seats", 0)), grounds)
         except (AttributeError, KeyError, TypeError, ValueError) as problem:
             raise Unheard("what it says of itself makes no sense") from problem
 
@@ -84,16 +88,16 @@ class Follower:
         return self.about is not None
 
     async def run(self) -> None:
-        pause, silence = FIRST_PAUSE, ""
+        pause, last_reason = FIRST_PAUSE, ""
         while True:
             try:
                 await self._follow()
             except (aiohttp.ClientError, TimeoutError, OSError, Unheard, BadPage, BadBundleFetched) as problem:
-                why = str(problem) or type(problem).__name__
-                if why != silence:
-                    log.info("engine %s does not tell what it holds: %s", self.engine.agent, why)
+                reason = str(problem) or type(problem).__name__
+                if reason != last_reason:
+                    log.info("engine %s does not tell what it holds: %s", self.engine.agent, reason)
                 pause = FIRST_PAUSE if self.is_heard else min(2 * pause, MOST_PAUSE)
-                silence = why
+                last_reason = reason
             finally:
                 self.forget()
             await asyncio.sleep(pause)
@@ -106,17 +110,17 @@ class Follower:
 
     async def _follow(self) -> None:
         """Follow the engine until it restarts or an answer cannot be used."""
-        about = About.read(await self._json("/gateway/about"))
-        await self._bundles.ensure(about.bundle, self._bundle)
+        description = About.read(await self._json("/gateway/about"))
+        await self._bundles.ensure(description.bundle, self._bundle)
         while True:
             # At first do not wait for news, so that the cache is known soon.
-            wait = WAIT_SECONDS if self.is_heard else 0
-            page = await self._page(wait)
-            if page.boot != about.boot:
+            wait_seconds = WAIT_SECONDS if self.is_heard else 0
+            page = await self._page(wait_seconds)
+            if page.boot != description.boot:
                 return
             await self._take(page)
             if page.is_whole and not self.is_heard:
-                self.about = about
+                self.about = description
                 self._changed()
 
     async def _take(self, page: Page) -> None:
@@ -128,9 +132,9 @@ class Follower:
 
     # Requests to the engine
 
-    async def _page(self, wait: float) -> Page:
-        path = f"/gateway/events?boot={self._boot}&since={self._number}&wait={wait:g}"
-        return events_decode(await self._bytes(path, MOST_PAGE_BYTES, wait + PATIENCE_SECONDS))
+    async def _page(self, wait_seconds: float) -> Page:
+        path = f"/gateway/events?boot={self._boot}&since={self._number}&wait={wait_seconds:g}"
+        return events_decode(await self._bytes(path, MOST_PAGE_BYTES, wait_seconds + PATIENCE_SECONDS))
 
     async def _bundle(self, name: str) -> bytes:
         return await self._bytes(f"/gateway/bundles/{name}", MOST_BUNDLE_BYTES, 60.0)

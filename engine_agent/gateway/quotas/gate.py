@@ -115,34 +115,34 @@ class Gate:
         loop = asyncio.get_running_loop()
         began = loop.time()
         seconds = self._queue_seconds if until is None else max(0.0, until - began)
-        turn, seat = self._join(organisation, lane), loop.create_future()
-        self._waiting[turn] = _Waiting(pick, check, seat)
+        turn, seat_future = self._join(organisation, lane), loop.create_future()
+        self._waiting[turn] = _Waiting(pick, check, seat_future)
         self._look()
         outcome: Waited = "left"
         try:
-            await asyncio.wait({seat}, timeout=seconds)
-            outcome = _ending(seat)
+            await asyncio.wait({seat_future}, timeout=seconds)
+            outcome = _ending(seat_future)
         except asyncio.CancelledError:
-            if seat.done() and seat.exception() is None:
-                seat.result()[1].__exit__(None, None, None)
+            if seat_future.done() and seat_future.exception() is None:
+                seat_future.result()[1].__exit__(None, None, None)
             raise
         finally:
             self._waiting.pop(turn, None)
             self._line.leave(turn)
             self._tell(loop.time() - began, outcome)
             self._look()
-        if not seat.done():
+        if not seat_future.done():
             raise in_vain(seconds)
-        found: Seat = seat.result()
-        return found
+        seat: Seat = seat_future.result()
+        return seat
 
     def _join(self, organisation: str, lane: Hashable) -> Turn:
         try:
-            turn, out = self._line.join(organisation, lane)
+            turn, displaced = self._line.join(organisation, lane)
         except LineFull as problem:
             raise (queue_full(self._line.waiting(organisation)) if problem.is_own else no_room()) from None
-        if out is not None:
-            self._refuse(out, queue_full(self._line.waiting(out.who)))
+        if displaced is not None:
+            self._refuse(displaced, queue_full(self._line.waiting(displaced.who)))
         return turn
 
     def _refuse(self, turn: Turn, problem: Exception) -> None:

@@ -55,25 +55,25 @@ class Line:
     def __len__(self) -> int:
         return self._count
 
-    def waiting(self, who: str) -> int:
-        return self._queues[who].count if who in self._queues else 0
+    def waiting(self, organisation: str) -> int:
+        return self._queues[organisation].count if organisation in self._queues else 0
 
     def is_waited_for(self, lane: Hashable) -> bool:
         return any(lane in queue.lanes for queue in self._queues.values())
 
-    def join(self, who: str, lane: Hashable, cost: float = 1.0) -> tuple[Turn, Turn | None]:
+    def join(self, organisation: str, lane: Hashable, cost: float = 1.0) -> tuple[Turn, Turn | None]:
         """Return the turn, and any it displaced: if all is full, the last of the longest queue. Raise LineFull."""
-        if self.waiting(who) >= self._most_each:
+        if self.waiting(organisation) >= self._most_each:
             raise LineFull(is_own=True)
-        out = self._pushed_out(who) if self._count >= self._most else None
-        queue = self._queues.get(who)
+        displaced = self._pushed_out(organisation) if self._count >= self._most else None
+        queue = self._queues.get(organisation)
         if queue is None:
-            queue = self._queues[who] = _Queue(max(self._now, self._served.pop(who, 0.0)))
+            queue = self._queues[organisation] = _Queue(max(self._now, self._served.pop(organisation, 0.0)))
         self._numbers += 1
-        turn = Turn(who, lane, cost, self._numbers)
+        turn = Turn(organisation, lane, cost, self._numbers)
         queue.lanes.setdefault(lane, {})[turn] = None
         queue.count, self._count = queue.count + 1, self._count + 1
-        return turn, out
+        return turn, displaced
 
     def leave(self, turn: Turn) -> None:
         """Remove a turn without a trace, if it is still in the queue."""
@@ -103,14 +103,14 @@ class Line:
             self.leave(turn)
             yield turn
 
-    def _remember(self, who: str, tag: float) -> None:
+    def _remember(self, organisation: str, tag: float) -> None:
         if len(self._served) >= self._most:
-            self._served = {one: until for one, until in self._served.items() if until > self._now}
+            self._served = {organisation: tag for organisation, tag in self._served.items() if tag > self._now}
         if tag > self._now:
-            self._served[who] = tag
+            self._served[organisation] = tag
 
     def _first(self, admits: Callable[[Turn], bool], full: set[Hashable]) -> Turn | None:
-        for queue in sorted(self._queues.values(), key=lambda one: max(one.tag, self._now)):
+        for queue in sorted(self._queues.values(), key=lambda queue: max(queue.tag, self._now)):
             for turn in queue.firsts():
                 if turn.lane in full:
                     continue
@@ -119,10 +119,10 @@ class Line:
                 full.add(turn.lane)
         return None
 
-    def _pushed_out(self, who: str) -> Turn:
-        longest = max(self._queues.values(), key=lambda one: one.count)
-        if self.waiting(who) + 1 >= longest.count:
+    def _pushed_out(self, organisation: str) -> Turn:
+        longest = max(self._queues.values(), key=lambda queue: queue.count)
+        if self.waiting(organisation) + 1 >= longest.count:
             raise LineFull(is_own=False)
-        out = longest.last()
-        self.leave(out)
-        return out
+        displaced = longest.last()
+        self.leave(displaced)
+        return displaced

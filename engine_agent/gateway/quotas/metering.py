@@ -20,12 +20,12 @@ _USAGE = re.compile(rb'"(prompt_tokens|completion_tokens)": ?(\d{1,9})')
 _EVENT = re.compile(rb"^data: ?\{", re.MULTILINE)
 
 
-def tokens_asked(told: Mapping[str, Any], body_bytes: int, *, most: int) -> int:
+def tokens_asked(fields: Mapping[str, Any], body_bytes: int, *, most: int) -> int:
     """Estimate a request's tokens; `most` is the longest context of all models."""
-    longest = next((told[name] for name in ("max_completion_tokens", "max_tokens") if name in told), None)
-    each = min(_whole(longest, SILENT_TOKENS), most)
-    answers = max(1, min(_whole(told.get("n"), 1), 128))
-    return min(body_bytes // BYTES_OF_TOKEN, most) + each * answers
+    longest = next((fields[name] for name in ("max_completion_tokens", "max_tokens") if name in fields), None)
+    answer_tokens = min(_whole(longest, SILENT_TOKENS), most)
+    answers = max(1, min(_whole(fields.get("n"), 1), 128))
+    return min(body_bytes // BYTES_OF_TOKEN, most) + answer_tokens * answers
 
 
 def _whole(value: Any, default: int) -> int:
@@ -35,8 +35,8 @@ def _whole(value: Any, default: int) -> int:
 def rate_headers(levels: Mapping[str, Level]) -> list[tuple[str, str]]:
     """Return OpenAI's headers, for limited rates only."""
     return [
-        (f"x-ratelimit-{name}-{of}", value)
-        for of, level in levels.items()
+        (f"x-ratelimit-{name}-{unit}", value)
+        for unit, level in levels.items()
         for name, value in (
             ("limit", str(level.limit)),
             ("remaining", str(level.remaining)),
@@ -61,8 +61,8 @@ class Telling:
 class Meter:
     """The usage of one request, from its admission to its end."""
 
-    def __init__(self, taken: Taken, asked_tokens: int, body_bytes: int, now: Callable[[], float]) -> None:
-        self._taken, self._now = taken, now
+    def __init__(self, grant: Taken, asked_tokens: int, body_bytes: int, now: Callable[[], float]) -> None:
+        self._taken, self._now = grant, now
         self._prompt = min(asked_tokens, body_bytes // BYTES_OF_TOKEN)
         self._longest = asked_tokens - self._prompt
         self._answered: int | None = None  # tokens, as the answer reports them
@@ -72,9 +72,9 @@ class Meter:
 
     def begins(self, status: int, headers: Headers) -> Headers:
         self._status = status
-        told = dict(headers).get(PROMPT_TOKENS, "")
-        if told.isascii() and told.isdecimal() and len(told) < 10:
-            self._prompt = int(told)
+        prompt_tokens = dict(headers).get(PROMPT_TOKENS, "")
+        if prompt_tokens.isascii() and prompt_tokens.isdecimal() and len(prompt_tokens) < 10:
+            self._prompt = int(prompt_tokens)
             self._taken.settle(self._prompt + self._longest, self._now())
         if status >= FAILED or status == TOO_MANY:
             self._taken.give_back(self._now())
@@ -83,9 +83,9 @@ class Meter:
     def passes(self, data: bytes) -> None:
         if not self._taken.has_tokens:
             return
-        found = {name: int(count) for name, count in _USAGE.findall(data)}
-        self._answered = found.get(b"completion_tokens", self._answered)
-        self._prompt = found.get(b"prompt_tokens", self._prompt)
+        counts = {name: int(count) for name, count in _USAGE.findall(data)}
+        self._answered = counts.get(b"completion_tokens", self._answered)
+        self._prompt = counts.get(b"prompt_tokens", self._prompt)
         self._events += len(_EVENT.findall(data))
 
     def refused(self) -> None:

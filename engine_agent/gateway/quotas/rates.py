@@ -16,8 +16,8 @@ Limit = Literal["requests_per_minute", "tokens_per_minute", "concurrent_requests
 class Exceeded(Exception):
     """The request exceeds what is left now. Nothing was taken."""
 
-    def __init__(self, limit: Limit, most: int, wanted: int, seconds: float) -> None:
-        self.limit, self.most, self.wanted, self.seconds = limit, most, wanted, seconds
+    def __init__(self, limit: Limit, most: int, requested: int, seconds: float) -> None:
+        self.limit, self.most, self.wanted, self.seconds = limit, most, requested, seconds
         super().__init__(f"{limit}: {most}")
 
 
@@ -43,13 +43,13 @@ class Bucket:
         self.at = now
         return self.taken
 
-    def wait_seconds(self, rate: float, wanted: float, now: float) -> float:
-        """Return the time until `wanted` may be taken. More than the bucket's size may be taken when it is full,
+    def wait_seconds(self, rate: float, amount: float, now: float) -> float:
+        """Return the time until `amount` may be taken. More than the bucket's size may be taken when it is full,
         otherwise it never could; the bucket then takes longer to refill.
         """
         size = max(1.0, rate)
-        over = self.seen(rate, now) + min(wanted, size) - size
-        return 0.0 if over <= 1e-9 else over * MINUTE / rate
+        excess = self.seen(rate, now) + min(amount, size) - size
+        return 0.0 if excess <= 1e-9 else excess * MINUTE / rate
 
 
 @dataclass(slots=True)
@@ -78,10 +78,10 @@ class Quotas:
         if not limits:
             return None
         used = self._of(organisation, now)
-        taken = Taken(used, limits, gateways, tokens)
-        taken.check(now)
-        taken.begin(now)
-        return taken
+        grant = Taken(used, limits, gateways, tokens)
+        grant.check(now)
+        grant.begin(now)
+        return grant
 
     def levels(self, organisation: str, limits: Mapping[str, Any], *, gateways: int, now: float) -> dict[str, Level]:
         """Return the levels for a request that does not count."""
@@ -103,9 +103,11 @@ class Taken:
 
     def check(self, now: float) -> None:
         """Raise Exceeded if a limit is reached; of several, the one that is free again last."""
-        found = [one for one in (self._requests(now), self._tokens_over(now), self._running()) if one is not None]
-        if found:
-            raise max(found, key=lambda one: one.seconds)
+        excesses = [
+            excess for excess in (self._requests(now), self._tokens_over(now), self._running()) if excess is not None
+        ]
+        if excesses:
+            raise max(excesses, key=lambda excess: excess.seconds)
 
     def begin(self, now: float) -> None:
         self._used.requests.taken += 1
@@ -115,8 +117,8 @@ class Taken:
     def settle(self, tokens: int, now: float) -> None:
         """Replace the estimate by `tokens`, as far as they are known."""
         if rate := self._share("tokens_per_minute"):
-            held = self._used.tokens.seen(rate, now)
-            self._used.tokens.taken = max(0.0, held + tokens - self._tokens)
+            used_tokens = self._used.tokens.seen(rate, now)
+            self._used.tokens.taken = max(0.0, used_tokens + tokens - self._tokens)
         self._tokens = tokens
 
     def end(self) -> None:
@@ -164,16 +166,16 @@ class Taken:
 
 def levels_of(used: Used, limits: Mapping[str, Any], gateways: int, now: float) -> dict[str, Level]:
     """Return the levels of limited rates: `requests` and `tokens`."""
-    found: dict[str, Level] = {}
+    levels: dict[str, Level] = {}
     rates: tuple[tuple[str, Limit, Bucket], ...] = (
         ("requests", "requests_per_minute", used.requests),
         ("tokens", "tokens_per_minute", used.tokens),
     )
     for name, limit, bucket in rates:
         if rate := share_of(limits, limit, gateways):
-            taken = bucket.seen(rate, now)
-            found[name] = Level(limits[limit], max(0, int(max(1.0, rate) - taken + 1e-6)), taken * MINUTE / rate)
-    return found
+            consumed = bucket.seen(rate, now)
+            levels[name] = Level(limits[limit], max(0, int(max(1.0, rate) - consumed + 1e-6)), consumed * MINUTE / rate)
+    return levels
 
 
 def share_of(limits: Mapping[str, Any], limit: Limit, gateways: int) -> float:
