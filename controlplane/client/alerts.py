@@ -42,14 +42,14 @@ condition_options = together(
 alert_argument = click.argument("alert", metavar="ID", help="luminet get alerts shows it")
 
 
-def alerts(session: Session, place: str | None, limit: int | None) -> None:
+def alerts(session: Session, scope: str | None, limit: int | None) -> None:
     """Print alerts, newest first; only one organisation's if it is named."""
-    org = None if place is None else organisation_read(place).organisation
-    found = list(islice(session.rest.pages("/alerts", org=org), limit))
-    if session.is_json(found):
+    org = None if scope is None else organisation_read(scope).organisation
+    alert_records = list(islice(session.rest.pages("/alerts", org=org), limit))
+    if session.is_json(alert_records):
         return
-    shaped(found, [A_LISTED_ALERT])
-    rows = [[_cell(one, field) for field in COLUMNS.values()] for one in found]
+    shaped(alert_records, [A_LISTED_ALERT])
+    rows = [[_cell(alert, field) for field in COLUMNS.values()] for alert in alert_records]
     empty = "There is no alert. By which rules there would be one: luminet get alert-rules"
     session.paper.table(list(COLUMNS), rows, empty=empty)
 
@@ -80,8 +80,8 @@ def silence(session: Session, alert: str, seconds: int | None, until: str | None
     session.show(done, f"{done['place']}: {words}.")
 
 
-def _told(rest: Rest, alert: str, deed: str, body: Mapping[str, Any]) -> Any:
-    return shaped(rest.post(f"/alerts/{segment(alert)}/{deed}", body).body, AN_ALERT)
+def _told(rest: Rest, alert: str, action: str, body: Mapping[str, Any]) -> Any:
+    return shaped(rest.post(f"/alerts/{segment(alert)}/{action}", body).body, AN_ALERT)
 
 
 @at_most_one("--above", "--below", required=True)
@@ -106,9 +106,9 @@ def create_alert_rule(
     if not options["webhook_url"]:
         session.show(made, f"{words}.")
         return
-    said = f"{words}. Its webhooks are signed with this secret, which is shown now and never again:"
+    message = f"{words}. Its webhooks are signed with this secret, which is shown now and never again:"
     again = f"Alert rule {made['name']}", f"luminet delete alert-rule {made['id']}"
-    secret_show(session, made, said, made["webhook_secret"], again=again)
+    secret_show(session, made, message, made["webhook_secret"], again=again)
 
 
 @rest_command
@@ -126,22 +126,25 @@ def set_alert_rule(session: Session, rule: str, **options: Any) -> None:
     if made["webhook_secret"] is None:  # the webhook stays as it was; a PATCH is never repeated
         session.show(made, f"{made['name']} is changed.")
         return
-    said = f"{made['name']} is changed. Its webhooks are signed with this secret, shown now and never again:"
+    message = f"{made['name']} is changed. Its webhooks are signed with this secret, shown now and never again:"
     again = f"Alert rule {made['name']}", f"luminet delete alert-rule {made['id']}"
-    secret_show(session, made, said, made["webhook_secret"], again=again)
+    secret_show(session, made, message, made["webhook_secret"], again=again)
 
 
 @rest_command
 @click.argument("rule", help="its id or its name")
 @yes_option
 def delete_alert_rule(session: Session, rule: str, yes: bool) -> None:
-    found = _rule(session.rest, rule)
-    agreed(f"This deletes the alert rule {found['name']} of {found['place']}", found["name"], yes=yes)
-    session.rest.delete(f"{RULES}/{segment(found['id'])}")
-    session.show(found, f"{found['name']} is deleted. What it found stays in the history.")
+    alert_rule = _rule(session.rest, rule)
+    agreed(f"This deletes the alert rule {alert_rule['name']} of {alert_rule['place']}", alert_rule["name"], yes=yes)
+    session.rest.delete(f"{RULES}/{segment(alert_rule['id'])}")
+    session.show(alert_rule, f"{alert_rule['name']} is deleted. What it found stays in the history.")
 
 
 def _rule(rest: Rest, named: str) -> Any:
     """Return the rule with this id, name or built-in name."""
-    rules = [shaped(one, {**A_RULE, "built_in": object}) for one in rest.pages(RULES)]
-    return only_one([one for one in rules if named in (one["id"], one["name"], one["built_in"])], "alert rule")
+    rules = [shaped(row, {**A_RULE, "built_in": object}) for row in rest.pages(RULES)]
+    return only_one(
+        [candidate for candidate in rules if named in (candidate["id"], candidate["name"], candidate["built_in"])],
+        "alert rule",
+    )

@@ -34,32 +34,32 @@ def agreed(question: str, word: str, *, yes: bool) -> None:
 
 
 @contextmanager
-def working(what: str | Callable[[], str]) -> Iterator[None]:
+def working(message: str | Callable[[], str]) -> Iterator[None]:
     """Show on standard error what is running, once it takes a while."""
     over = threading.Event()
-    told = threading.Thread(target=_tell, args=(what, over), daemon=True)
-    told.start()
+    thread = threading.Thread(target=_tell, args=(message, over), daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        told.join()
+        thread.join()
 
 
-def _tell(what: str | Callable[[], str], over: threading.Event) -> None:
+def _tell(message: str | Callable[[], str], over: threading.Event) -> None:
     began, moves = time.monotonic(), sys.stderr.isatty()
     if over.wait(QUIET_SECONDS):
         return
     if not moves:
-        print(f"{_said(what)} …", file=sys.stderr, flush=True)
+        print(f"{_said(message)} …", file=sys.stderr, flush=True)
         return
     while not over.wait(STEP_SECONDS):
-        print(f"\r{_said(what)} … {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+        print(f"\r{_said(message)} … {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
     print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _said(what: str | Callable[[], str]) -> str:
-    return what if isinstance(what, str) else what()
+def _said(message: str | Callable[[], str]) -> str:
+    return message if isinstance(message, str) else message()
 
 
 def idle_wait(rest: Rest, agent: str, *, deadline: float) -> None:
@@ -87,11 +87,11 @@ def operation_wait(rest: Rest, operation: str, *, seconds: float) -> dict[str, A
     deadline, pause = time.monotonic() + seconds, STEP_SECONDS
     with working("Waiting for receipts"):
         while True:
-            found: dict[str, Any] = shaped(rest.get(f"/operations/{segment(operation)}").body, OPERATION)
-            if found["state"] != "running":
-                return found
+            status: dict[str, Any] = shaped(rest.get(f"/operations/{segment(operation)}").body, OPERATION)
+            if status["state"] != "running":
+                return status
             if time.monotonic() + pause > deadline:
-                missing = ", ".join(found["awaited_agents"])
+                missing = ", ".join(status["awaited_agents"])
                 raise ClientError(f"operation {operation} still runs after {seconds:g} s; awaited: {missing}")
             rest.sleep(pause)
             pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)

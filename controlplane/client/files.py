@@ -21,9 +21,9 @@ _TAG_DIRECTIVE = re.compile(r"^%TAG\b", re.MULTILINE)  # libyaml compares each w
 def document_load(name: str) -> Any:
     """Return the file's content; `-` reads standard input."""
     text = _text(name)
-    shown = "standard input" if name == "-" else name
-    value = _json(text, shown) if text.lstrip().startswith("{") else None
-    return _yaml(text, shown) if value is None else value
+    source = "standard input" if name == "-" else name
+    value = _json(text, source) if text.lstrip().startswith("{") else None
+    return _yaml(text, source) if value is None else value
 
 
 def document_dump(document: Any) -> str:

@@ -86,22 +86,22 @@ def _private(name: str, flags: int) -> int:
 
 
 def _differences(planned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    then, there = _by_name(planned), _by_name(now)
-    for verb, place in {**then, **there}:
-        before, after = then.get((verb, place)), there.get((verb, place))
+    planned_changes, current_changes = _by_name(planned), _by_name(now)
+    for verb, scope in {**planned_changes, **current_changes}:
+        before, after = planned_changes.get((verb, scope)), current_changes.get((verb, scope))
         if before != after:
-            yield f"{cell(place)}: {_words(WORDS.get(verb, cell(verb)), before, after)}"
+            yield f"{cell(scope)}: {_words(WORDS.get(verb, cell(verb)), before, after)}"
 
 
 def _by_name(plan: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    return {(one["verb"], one["place"]): one for one in plan["changes"]}
+    return {(change["verb"], change["place"]): change for change in plan["changes"]}
 
 
-def _words(deed: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+def _words(action: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
     if before is None:
-        return f"now it would also {deed}"
+        return f"now it would also {action}"
     if after is None:
-        return f"it would no longer {deed}"
+        return f"it would no longer {action}"
     revisions = before.get("revision"), after.get("revision")
     if revisions[0] != revisions[1]:
         return f"it was at revision {cell(revisions[0])} and is at revision {cell(revisions[1])}"

@@ -65,8 +65,8 @@ class Rest:
     def text(self, path: str, **query: str | int | None) -> str:
         """Return a table as CSV."""
         answer = self.ask("GET", _with_query(path, query), repeatable=True, headers={"Accept": f"{CSV}, {PROBLEM}"})
-        found: str = shaped(answer.body, str)
-        return found
+        body: str = shaped(answer.body, str)
+        return body
 
     def delete(self, path: str, *, headers: Mapping[str, str] = NONE) -> Answer:
         return self.ask("DELETE", path, headers=headers)
@@ -75,13 +75,13 @@ class Rest:
         """Yield every item of a list, from all of its pages."""
         cursor: str | None = None
         while True:
-            found = shaped(self.get(path, **query, limit=PAGE, cursor=cursor).body, A_PAGE)
-            yield from found["items"]
-            if found["next_cursor"] is None:
+            page = shaped(self.get(path, **query, limit=PAGE, cursor=cursor).body, A_PAGE)
+            yield from page["items"]
+            if page["next_cursor"] is None:
                 return
-            if found["next_cursor"] == cursor:
+            if page["next_cursor"] == cursor:
                 raise Unexpected("a page leads to itself")
-            cursor = found["next_cursor"]
+            cursor = page["next_cursor"]
 
     def ask(
         self, method: str, path: str, body: Any = None, *, repeatable: bool = False, headers: Mapping[str, str] = NONE
@@ -122,8 +122,8 @@ class Rest:
         response = self._connection.getresponse()
         text = response.read()
         self._used_at = time.monotonic()
-        found = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, found, _json(text, found.get("content-type", "")))
+        response_headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, response_headers, _json(text, response_headers.get("content-type", "")))
 
     def _open(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
@@ -151,8 +151,8 @@ def _bytes(body: Any) -> bytes:
 
 
 def _with_query(path: str, query: Mapping[str, str | int | None]) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given, errors='surrogatepass')}" if given else path
+    parameters = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(parameters, errors='surrogatepass')}" if parameters else path
 
 
 def _json(text: bytes, kind: str) -> Any:
@@ -178,8 +178,8 @@ def _accepted(answer: Answer, url: str) -> Answer:
 
 
 def _wait(answer: Answer) -> float:
-    said = answer.headers.get("retry-after", "")
-    return min(float(said) if said.isascii() and said.isdecimal() else 1.0, LONGEST_WAIT_SECONDS)
+    retry_after = answer.headers.get("retry-after", "")
+    return min(float(retry_after) if retry_after.isascii() and retry_after.isdecimal() else 1.0, LONGEST_WAIT_SECONDS)
 
 
 def _reason(error: Exception) -> str:

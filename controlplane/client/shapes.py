@@ -19,8 +19,8 @@ def shaped(value: Any, shape: Shape, where: str = "answer") -> Any:
     if isinstance(shape, dict):
         return _object(value, shape, where)
     if isinstance(shape, list):
-        for one in shaped(value, list, where):
-            shaped(one, shape[0], f"{where}[]")
+        for element in shaped(value, list, where):
+            shaped(element, shape[0], f"{where}[]")
     elif not isinstance(value, shape):
         raise Unexpected(f"{where} is {type(value).__name__}")
     return value
