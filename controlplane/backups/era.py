@@ -64,6 +64,6 @@ def _join_tokens_end(now: datetime) -> int:
 def _rollouts_pause() -> int:
     """Pause the running rollouts: their real progress is unknown, so an operator decides whether to resume."""
     running = list(Rollout.objects.filter(state=Rollout.State.RUNNING, strategy="canary"))
-    for one in running:
-        rollout_pause(actor=SYSTEM, rollout=one, why=WHY_PAUSED)
+    for rollout in running:
+        rollout_pause(actor=SYSTEM, rollout=rollout, why=WHY_PAUSED)
     return len(running)

@@ -25,17 +25,17 @@ def program(name: str) -> Path:
     try:
         return wheel_binaries() / "bin" / name
     except StackError:
-        found = shutil.which(name)
-    if found is None:
+        path = shutil.which(name)
+    if path is None:
         raise BackupProblem(f"{name} is not on this machine: {ADVICE}")
-    return Path(found)
+    return Path(path)
 
 
 def program_run(name: str, url: str, options: Sequence[str], *, output: "IO[bytes] | None" = None) -> None:
     """Run a program against this database. Raise BackupProblem with the last line of its error output."""
-    place: dict[str, Any] = dict(conninfo_to_dict(url))
-    password = str(place.pop("password", "") or "")
-    command = [str(program(name)), f"--dbname={make_conninfo(**place)}", "--no-password", *options]
+    parameters: dict[str, Any] = dict(conninfo_to_dict(url))
+    password = str(parameters.pop("password", "") or "")
+    command = [str(program(name)), f"--dbname={make_conninfo(**parameters)}", "--no-password", *options]
     done = subprocess.run(
         command,
         env={**os.environ, "PGPASSWORD": password},
@@ -45,5 +45,5 @@ def program_run(name: str, url: str, options: Sequence[str], *, output: "IO[byte
         check=False,
     )
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it does not say why"]
-        raise BackupProblem(f"{name} ended with {done.returncode}: {said[-1]}")
+        error_lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it does not say why"]
+        raise BackupProblem(f"{name} ended with {done.returncode}: {error_lines[-1]}")
