@@ -157,15 +157,19 @@ class Group:
 def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
     """Return the view as ninja calls it: with a request and the path's own parameters."""
     path, rule = operation.path, operation.rule
-    wanted = list(inspect.signature(view).parameters.values())[1:]
+    parameters = list(inspect.signature(view).parameters.values())[1:]
     own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in _found_here(path)]
-    known_query = {_query_name(one) for one in wanted if f"{{{one.name}}}" not in path and one.name != "body"}
+    known_query = {
+        _query_name(parameter)
+        for parameter in parameters
+        if f"{{{parameter.name}}}" not in path and parameter.name != "body"
+    }
 
     def serve(request: HttpRequest, **values: Any) -> HttpResponse:
         _query_names_check(request, known_query)
         actor: Actor = request.auth  # type: ignore[attr-defined]
-        place = _place(actor, rule, {name: values.pop(name) for name in FOUND_HERE if name in values})
-        call = Call(request, actor, place, _seen(request)) if operation.wants_if_match else Call(request, actor, place)
+        scope = _place(actor, rule, {name: values.pop(name) for name in FOUND_HERE if name in values})
+        call = Call(request, actor, scope, _seen(request)) if operation.wants_if_match else Call(request, actor, scope)
 
         def perform() -> HttpResponse:
             answer = view(call, **values)
@@ -177,7 +181,7 @@ def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
         return _once(call, operation, perform) if operation.is_repeatable else perform()
 
     head = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=HttpRequest)
-    tail = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in wanted]
+    tail = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     serve.__signature__ = inspect.Signature([head, *own, *tail])  # type: ignore[attr-defined]
     serve.__name__, serve.__doc__ = view.__name__, view.__doc__
     return serve
@@ -209,8 +213,8 @@ def _place(actor: Actor, rule: access.Rule, named: dict[str, str]) -> Place:
 
 def _query_name(parameter: inspect.Parameter) -> str:
     """Return the parameter's name for callers: `from` cannot name a Python argument."""
-    said = (getattr(one, "alias", None) for one in getattr(parameter.annotation, "__metadata__", ()))
-    return next((alias for alias in said if alias), parameter.name)
+    aliases = (getattr(metadata, "alias", None) for metadata in getattr(parameter.annotation, "__metadata__", ()))
+    return next((alias for alias in aliases if alias), parameter.name)
 
 
 def _query_names_check(request: HttpRequest, known: set[str]) -> None:

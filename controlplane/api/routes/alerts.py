@@ -53,9 +53,9 @@ def alerts_list(
     if organisation is not None:
         rows = rows.filter(organisation=access.organisation_for(call.actor, organisation, access.STATS_READ))
 
-    def show(found: Sequence[Alert]) -> list[AlertShown]:
-        events = selectors.alerts_events(found)
-        return AlertShown.each(alert_shown(one, events[one.pk], call.actor) for one in found)
+    def show(alerts: Sequence[Alert]) -> list[AlertShown]:
+        events = selectors.alerts_events(alerts)
+        return AlertShown.each(alert_shown(alert, events[alert.pk], call.actor) for alert in alerts)
 
     kind = f"alerts:{call.actor.organisation_id}"
     return page(rows, kind=kind, by="number", limit=limit, cursor=cursor, newest_first=True, show=show)
@@ -96,7 +96,7 @@ def alert_rules_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> An
         by="number",
         limit=limit,
         cursor=cursor,
-        show=lambda found: AlertRuleShown.each(map(rule_view, found)),
+        show=lambda rules: AlertRuleShown.each(map(rule_view, rules)),
     )
 
 
@@ -106,13 +106,13 @@ def alert_rule_create(call: Call, body: AlertRuleCreate) -> Answer:
 
     With a webhook, its secret is shown in this answer and never again.
     """
-    place, found = _place(call.actor, body), None
+    scope, agent_group = _place(call.actor, body), None
     if body.group is not None:
         if not call.actor.is_operator:
             raise NotPermitted("Only operators watch agent groups.")
-        found = access.group_for(body.group)
+        agent_group = access.group_for(body.group)
     draft = services.Draft(**body.model_dump(exclude={"place", "group"}))
-    return _made(services.rule_create(actor=call.actor, draft=draft, place=place, group=found), status=201)
+    return _made(services.rule_create(actor=call.actor, draft=draft, place=scope, group=agent_group), status=201)
 
 
 @group.patch("/alert-rules/{rule_id}", access.MANAGE, AlertRuleMade)
@@ -151,11 +151,11 @@ def _place(actor: Actor, body: AlertRuleCreate) -> Place:
 
 def _given(body: AlertRuleUpdate) -> dict[str, Any]:
     """Return the given fields. Null is refused, except for `clears_at`, which then follows the threshold."""
-    given = body.model_dump(exclude_unset=True, exclude={"rotate_secret"})
-    empty = [name for name, value in given.items() if value is None and name != "clears_at"]
+    changes = body.model_dump(exclude_unset=True, exclude={"rotate_secret"})
+    empty = [name for name, value in changes.items() if value is None and name != "clears_at"]
     if empty:
         raise InvalidFields(FieldProblem(name, "must not be null: leave it out, and it stays") for name in empty)
-    return given
+    return changes
 
 
 def _until(body: AlertSilence) -> datetime | None:

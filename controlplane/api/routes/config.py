@@ -48,8 +48,8 @@ def config_plan(call: Call, body: ConfigPlan) -> Answer:
     Changes nothing. `problems` are the reasons for which applying it would be refused, the first 100 of them; more
     namespaces than there is room for are judged no further. An organisation's key may plan for its own organisation.
     """
-    found = plan.config_plan(actor=call.actor, document=body.document, options=body.options)
-    return Answer(ConfigPlanned.of(found, summary=_summary(found)))
+    planned = plan.config_plan(actor=call.actor, document=body.document, options=body.options)
+    return Answer(ConfigPlanned.of(planned, summary=_summary(planned)))
 
 
 @group.post("/config/apply", apply.APPLY, ConfigApplied, status=200, refuses=("stale",))
@@ -71,7 +71,7 @@ def config_apply(call: Call, body: ConfigApply) -> Answer:
     return Answer(ConfigApplied.of(done.plan, summary=_summary(done.plan), operation=operation))
 
 
-def _summary(found: plan.Plan) -> SummaryShown:
-    counts = plan.summary(found.changes)
+def _summary(planned: plan.Plan) -> SummaryShown:
+    counts = plan.summary(planned.changes)
     verbs = {verb: counts[verb] for verb in ("create", "change", "delete")}
-    return SummaryShown(**verbs, objects_deleted=found.deletes)
+    return SummaryShown(**verbs, objects_deleted=planned.deletes)

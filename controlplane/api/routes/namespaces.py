@@ -115,7 +115,7 @@ def pins_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
         by="name",
         limit=limit,
         cursor=cursor,
-        show=lambda found: _pins_shown(call.namespace, found),
+        show=lambda pins: _pins_shown(call.namespace, pins),
     )
 
 
@@ -149,8 +149,8 @@ def pin_delete(call: Call, pin_id: UUID) -> Answer:
 
 
 def _pins_shown(namespace: Namespace, pins: Sequence[Pin]) -> list[PinShown]:
-    held = pins_held(namespace, [one.pk for one in pins])
-    return [PinShown.of(one, agents=held.get(one.pk, ())) for one in pins]
+    agents_by_pin = pins_held(namespace, [pin.pk for pin in pins])
+    return [PinShown.of(pin, agents=agents_by_pin.get(pin.pk, ())) for pin in pins]
 
 
 def _group(actor: Actor, slug: str | None) -> AgentGroup | None:

@@ -37,8 +37,13 @@ def quality_list(
 
     The newest of each format on a model's revision and backend. `bf16` may always be served.
     """
-    found = quality_results.quality_list(model=model, revision=revision, backend=backend, kv_dtype=kv_dtype)
-    by_name = {f"{one.model}/{one.revision}/{one.backend}/{one.kv_dtype}": _shown(one, call.actor) for one in found}
+    stored_results = quality_results.quality_list(model=model, revision=revision, backend=backend, kv_dtype=kv_dtype)
+    by_name = {
+        f"{stored_result.model}/{stored_result.revision}/{stored_result.backend}/{stored_result.kv_dtype}": _shown(
+            stored_result, call.actor
+        )
+        for stored_result in stored_results
+    }
     return page_of(by_name, kind="quality", limit=limit, cursor=cursor)
 
 
@@ -50,8 +55,12 @@ def quality_record(call: Call, body: QualityRecord) -> Answer:
     control was not rejected, lets nothing through; what it leaves open stays as it was decided before. Operators only.
     """
     artefact = quality_results.artefact_read(body.artefact)
-    found = quality_results.quality_record(actor=call.actor, model=body.model, artefact=artefact, scales=body.scales)
-    return Answer(QualityRecorded(results=[_shown(one, call.actor) for one in found]), status=201)
+    stored_results = quality_results.quality_record(
+        actor=call.actor, model=body.model, artefact=artefact, scales=body.scales
+    )
+    return Answer(
+        QualityRecorded(results=[_shown(stored_result, call.actor) for stored_result in stored_results]), status=201
+    )
 
 
 @group.post("/quality/override", access.OPERATE, QualityShown)

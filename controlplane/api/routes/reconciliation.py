@@ -19,5 +19,5 @@ def reconciliation_get(call: Call) -> Answer:
     if newest is None:
         nothing = {"as_of": None, "took_seconds": None, "is_reconciled": None}
         return Answer(ReconciliationShown(**nothing, compared={}, totals={}, differences=[]))
-    is_reconciled = not any(one["differences"] for one in newest.totals.values())
+    is_reconciled = not any(total["differences"] for total in newest.totals.values())
     return Answer(ReconciliationShown.of(newest, as_of=newest.at, is_reconciled=is_reconciled))

@@ -84,7 +84,9 @@ OneTimeSecret = Annotated[
 def one_time_secrets(body: type[BaseModel] | None) -> tuple[str, ...]:
     """Return the members of a body that are secrets shown once."""
     fields = {} if body is None else body.model_fields
-    return tuple(name for name, one in fields.items() if any(isinstance(it, _ShownOnce) for it in one.metadata))
+    return tuple(
+        name for name, field in fields.items() if any(isinstance(marker, _ShownOnce) for marker in field.metadata)
+    )
 
 
 EVERY_MEMBER = ConfigDict(json_schema_serialization_defaults_required=True)  # of an answer: no member is omitted
