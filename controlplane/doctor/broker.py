@@ -81,8 +81,8 @@ def _logins_seen(client: Any) -> tuple[list[str], str | None, bool, list[str]]:
         users = [str(name) for name in client.acl_users()]
         default = client.acl_getuser(DEFAULT_LOGIN) if DEFAULT_LOGIN in users else None
         is_open = bool(default and default["enabled"] and "nopass" in default["flags"])
-        asked = [name for name in users if name.startswith(AGENTS_PREFIX)][:ASKED_LOGINS]
-        loose = [name for name in asked if _is_loose(name, client.acl_getuser(name))]
+        checked_logins = [name for name in users if name.startswith(AGENTS_PREFIX)][:ASKED_LOGINS]
+        loose = [name for name in checked_logins if _is_loose(name, client.acl_getuser(name))]
     except redis.exceptions.NoPermissionError as error:
         return [], first_line(error), False, []
     return users, None, is_open, loose

@@ -33,14 +33,14 @@ def clock(context: Context) -> Iterator[Finding]:
     yield clock_finding("the control plane", ahead, exact=False)
 
 
-def clock_finding(whose: str, ahead_seconds: float, *, exact: bool = True) -> Finding:
+def clock_finding(clock_owner: str, ahead_seconds: float, *, exact: bool = True) -> Finding:
     """Evaluate the difference between another clock and ours. `exact`: known more precisely than to a second."""
     distance = abs(ahead_seconds)
     if distance <= APART_SECONDS:
         precision = f"to {max(distance, 0.001):.3f} s" if exact else "to the second"
-        return ok("clock", f"This machine's clock agrees with {whose} {precision}")
+        return ok("clock", f"This machine's clock agrees with {clock_owner} {precision}")
     direction = "ahead of" if ahead_seconds > 0 else "behind"
-    says = f"The clock of {whose} is {_duration(distance)} {direction} this machine's"
+    says = f"The clock of {clock_owner} is {_duration(distance)} {direction} this machine's"
     return (broken if distance > FAR_SECONDS else warning)("clock", says, SET_CLOCK)
 
 

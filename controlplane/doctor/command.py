@@ -58,28 +58,28 @@ def _area(text: str) -> str:
 def doctor(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> int:
     token = environ.get("LUMINET_TOKEN", "").strip()
     try:
-        place = _place(options, environ, token)
+        installation = _place(options, environ, token)
     except ClientError as error:
         print(f"luminet: {error}", file=sys.stderr)
         return 1
-    checks = [check for check in checks_of(place) if not options.area or check.area in options.area]
-    examinations = Examinations(checks, Context(place, token), options.seconds)
+    checks = [check for check in checks_of(installation) if not options.area or check.area in options.area]
+    examinations = Examinations(checks, Context(installation, token), options.seconds)
     with working(examinations.progress):
-        found = examinations.findings()
+        findings = examinations.findings()
     paper = Paper()
     if options.json:
-        paper.json(report.as_json(found))
+        paper.json(report.as_json(findings))
     else:
-        report.as_text(paper, f"Luminet {version()}: {place.words}", TITLES, found)
-    return report.exit_status(found)
+        report.as_text(paper, f"Luminet {version()}: {installation.words}", TITLES, findings)
+    return report.exit_status(findings)
 
 
 def _place(options: argparse.Namespace, environ: Mapping[str, str], token: str) -> Place:
     """Return the place. A URL that would send the token unencrypted is refused; without a token, any URL will do."""
-    place = place_find(environ, home=options.home, url=options.url or "", is_deep=options.deep)
-    place = replace(place, seconds=options.seconds)
-    if options.deep and place.kind in ("agent", "remote"):
+    installation = place_find(environ, home=options.home, url=options.url or "", is_deep=options.deep)
+    installation = replace(installation, seconds=options.seconds)
+    if options.deep and installation.kind in ("agent", "remote"):
         raise ClientError("--deep walks the audit trail in its database, and none is known here: run it beside web")
-    if place.kind != "remote":
-        return place
-    return replace(place, url=url_checked(place.url, insecure=options.insecure or not token))
+    if installation.kind != "remote":
+        return installation
+    return replace(installation, url=url_checked(installation.url, insecure=options.insecure or not token))

@@ -51,16 +51,17 @@ def _agent_findings(agent: View) -> list[Finding]:
         return [warning(name, f"{label} has enrolled and was never heard of since", "see the log of its machine")]
     if state == "draining":
         return [note(name, f"{label} drains: it takes no new requests", f"luminet resume {name}")]
-    found = [
-        _condition(name, kind, f"{label}: {told['why']}") for kind, told in (agent.get("conditions") or {}).items()
+    findings = [
+        _condition(name, kind, f"{label}: {condition['why']}")
+        for kind, condition in (agent.get("conditions") or {}).items()
     ]
-    if not agent["in_sync"] and not found and state == "ready":
+    if not agent["in_sync"] and not findings and state == "ready":
         # Agents are behind for a moment now and then. It becomes a condition only if it lasts.
-        found.append(note(name, f"{label} is on its way to what it is to hold"))
+        findings.append(note(name, f"{label} is on its way to what it is to hold"))
     if (spooled := agent.get("spooled") or 0) > MANY_SPOOLED:
         do = "see the log of its machine, and whether the web answers it quickly"
-        found.append(warning(name, f"{label} has {spooled:,} reports that it could not deliver yet", do))
-    return found
+        findings.append(warning(name, f"{label} has {spooled:,} reports that it could not deliver yet", do))
+    return findings
 
 
 def _condition(name: str, kind: str, says: str) -> Finding:
@@ -80,14 +81,14 @@ def enforcement_findings(views: Sequence[View]) -> list[Finding]:
         if agent["kind"] == "engine" and agent.get("models") and "not_enforced" in agent:
             refused = {(field["field"], field["value"] or ""): field["why"] for field in agent["not_enforced"]}
             by_group.setdefault(str(agent["group"]), []).append(refused)
-    found = [
+    findings = [
         _unenforced(group, setting, refused[0][setting])
         for group, refused in sorted(by_group.items())
         for setting in sorted(set.intersection(*({*settings} for settings in refused)))
     ]
-    if not found and by_group:
+    if not findings and by_group:
         return [ok("enforcement", "No policy field in force is refused by all agents of its group")]
-    return found
+    return findings
 
 
 def _unenforced(group: str, setting: tuple[str, str], why: str) -> Finding:
@@ -132,8 +133,8 @@ def rollouts(context: Context) -> Iterator[Finding]:
 
 def rollout_findings(views: Sequence[View], *, now: datetime) -> list[Finding]:
     """Evaluate the open rollouts."""
-    found = [_rollout(view, now) for view in views if view["state"] in ("running", "paused")]
-    return found or [ok("rollouts", "No rollout waits for anything")]
+    findings = [_rollout(view, now) for view in views if view["state"] in ("running", "paused")]
+    return findings or [ok("rollouts", "No rollout waits for anything")]
 
 
 def _rollout(rollout: View, now: datetime) -> Finding:
@@ -173,8 +174,8 @@ def alerts(context: Context) -> Iterator[Finding]:
 
 
 def alert_findings(views: Sequence[View], *, now: datetime) -> list[Finding]:
-    found = [_alert(alert, now) for alert in views if alert["state"] == "firing"]
-    return found[:MOST_NAMED] or [ok("alerts", "No alert fires")]
+    findings = [_alert(alert, now) for alert in views if alert["state"] == "firing"]
+    return findings[:MOST_NAMED] or [ok("alerts", "No alert fires")]
 
 
 def _alert(alert: View, now: datetime) -> Finding:

@@ -28,32 +28,32 @@ UNLIMITED = 2**60  # version 1 of control groups reports "no limit" as a number 
 def disks(context: Context) -> Iterator[Finding]:
     """Check each file system once, by our first path on it."""
     seen: set[int] = set()
-    for path, what in _paths(context.place):
-        there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
+    for path, contents in _paths(context.place):
+        existing_folder = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
         try:
-            device, space = there.stat().st_dev, os.statvfs(there)
+            device, space = existing_folder.stat().st_dev, os.statvfs(existing_folder)
         except OSError:
             continue
         if device not in seen:
             seen.add(device)
-            yield from disk_findings(str(there), what, space)
+            yield from disk_findings(str(existing_folder), contents, space)
 
 
-def _paths(place: Place) -> list[tuple[Path, str]]:
+def _paths(installation: Place) -> list[tuple[Path, str]]:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     common = [(Path(tempfile.gettempdir()), "temporary files"), (cache, "caches")]
-    if place.home is not None:
-        return [(place.home, "the spool of reports"), *common]
-    if place.config is not None:
-        home, database, logs = place.config.home, place.config.private_place, place.config.logs
+    if installation.home is not None:
+        return [(installation.home, "the spool of reports"), *common]
+    if installation.config is not None:
+        home, database, logs = installation.config.home, installation.config.private_place, installation.config.logs
         return [(home, "database, logs, spools"), (database, "the database"), (logs, "logs"), *common]
     return common
 
 
-def disk_findings(path: str, what: str, space: os.statvfs_result) -> Iterator[Finding]:
+def disk_findings(path: str, contents: str, space: os.statvfs_result) -> Iterator[Finding]:
     free, total = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
     says, do = (
-        f"{path} ({what}): {_size(free)} of {_size(total)} free",
+        f"{path} ({contents}): {_size(free)} of {_size(total)} free",
         f"free some space: du -xh {path} | sort -h | tail",
     )
     if free < NEEDED_BYTES:

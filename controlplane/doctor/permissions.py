@@ -78,9 +78,9 @@ class FileSeen:
 
 def file_findings(seen: Sequence[FileSeen], *, us: int, what: str) -> list[Finding]:
     """Evaluate the files. `us`: the current user, who should own them."""
-    found = [finding for file in seen if (finding := _file_finding(file, us)) is not None]
-    if found or not seen:
-        return found
+    findings = [finding for file in seen if (finding := _file_finding(file, us)) is not None]
+    if findings or not seen:
+        return findings
     count = sum(not file.is_folder for file in seen)
     return [ok("files", f"{what}: {count} files with secrets are for their owner alone")]
 

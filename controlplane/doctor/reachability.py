@@ -89,8 +89,8 @@ def token(context: Context) -> Iterator[Finding]:
         yield broken("token", "The control plane does not know this token", do)
         return
     organisation = caller.get("organisation")
-    whose = "an operator's" if organisation is None else f"the organisation {organisation}'s"
-    yield ok("token", f"The token is {whose}, {caller['name']} ({', '.join(caller['scopes'])})")
+    owner = "an operator's" if organisation is None else f"the organisation {organisation}'s"
+    yield ok("token", f"The token is {owner}, {caller['name']} ({', '.join(caller['scopes'])})")
 
 
 def worker(context: Context) -> Iterator[Finding]:
@@ -143,8 +143,8 @@ def pulse_finding(age_seconds: float | None, *, do: str) -> Finding:
 
 
 def certificate(context: Context) -> Iterator[Finding]:
-    place = context.place
-    url = str(home_facts(context).get("url", "")) if place.kind == "agent" else _public_url(place)
+    installation = context.place
+    url = str(home_facts(context).get("url", "")) if installation.kind == "agent" else _public_url(installation)
     if not url.startswith("https://"):
         return
     problem, ends_at = None, None
@@ -155,12 +155,12 @@ def certificate(context: Context) -> Iterator[Finding]:
     yield certificate_finding(urlsplit(url).hostname or url, problem, ends_at, datetime.now(UTC))
 
 
-def _public_url(place: Place) -> str:
-    return place.environment.base_url if place.environment else place.url
+def _public_url(installation: Place) -> str:
+    return installation.environment.base_url if installation.environment else installation.url
 
 
-def is_https(place: Place) -> bool:
-    return _public_url(place).startswith("https://")
+def is_https(installation: Place) -> bool:
+    return _public_url(installation).startswith("https://")
 
 
 def certificate_finding(host: str, problem: str | None, ends_at: datetime | None, now: datetime) -> Finding:

@@ -24,20 +24,24 @@ def migrations(context: Context) -> Iterator[Finding]:
         from controlplane.database.schema import applied, standing_of
 
         with connection.cursor() as cursor:
-            standing = standing_of(applied(cursor))
-        yield from migration_findings(standing.missing, standing.beyond, standing.taken, do=do)
+            schema_state = standing_of(applied(cursor))
+        yield from migration_findings(schema_state.missing, schema_state.beyond, schema_state.taken, do=do)
 
 
 def migration_findings(
-    missing: Sequence[tuple[str, str]], beyond: Sequence[tuple[str, str]], taken: Sequence[tuple[str, str]], *, do: str
+    missing: Sequence[tuple[str, str]],
+    beyond: Sequence[tuple[str, str]],
+    incompatible: Sequence[tuple[str, str]],
+    *,
+    do: str,
 ) -> Iterator[Finding]:
     """Evaluate migrations, each (app, name). `beyond`: applied and unknown here, as during an upgrade or a rollback;
     `taken`: those that this Luminet cannot work with."""
     if missing:
         count = counted(len(missing), "migration is", "migrations are")
         yield broken("migrations", f"{count} not applied, the first is {'.'.join(missing[0])}", do)
-    if taken:
-        says = f"The database is ahead of this Luminet, which cannot work with it: {'.'.join(taken[0])}"
+    if incompatible:
+        says = f"The database is ahead of this Luminet, which cannot work with it: {'.'.join(incompatible[0])}"
         yield broken("migrations", says, "run the newer Luminet that made it, here too")
     elif beyond:
         says = f"The database is ahead of this Luminet, which goes on with it: {'.'.join(beyond[0])}"

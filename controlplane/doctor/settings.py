@@ -20,8 +20,8 @@ def settings(context: Context) -> list[Finding]:
 
 
 def setting_findings(bad: Sequence[BadSetting]) -> list[Finding]:
-    found = [_bad_setting(setting) for setting in bad]
-    return found or [ok("settings", "Every setting that is needed is there and can be read")]
+    findings = [_bad_setting(setting) for setting in bad]
+    return findings or [ok("settings", "Every setting that is needed is there and can be read")]
 
 
 def _bad_setting(bad: BadSetting) -> Finding:
@@ -33,10 +33,10 @@ def _bad_setting(bad: BadSetting) -> Finding:
 
 
 def secrets(context: Context) -> list[Finding]:
-    place = context.place
-    environment = place.environment or _stopped_environment(place.config)
+    installation = context.place
+    environment = installation.environment or _stopped_environment(installation.config)
     if environment is None:
-        raise NotExamined("settings cannot be read" if place.bad else "there are none yet")
+        raise NotExamined("settings cannot be read" if installation.bad else "there are none yet")
     return secret_findings(_values(environment))
 
 
@@ -71,16 +71,16 @@ def _stopped_environment(config: StackConfig | None) -> Environment | None:
 
 def secret_findings(values: Mapping[str, bytes]) -> list[Finding]:
     """Evaluate the secrets by variable name: report those that are equal and those that are not random."""
-    found = []
-    for (first, value), (second, other) in combinations(sorted(values.items()), 2):
-        if value == other:
+    findings = []
+    for (first, value), (second, other_value) in combinations(sorted(values.items()), 2):
+        if value == other_value:
             says = f"{first} and {second} are the same: who learns one has both"
-            found.append(broken("distinct", says, f"give {second} a value of its own (luminet secrets prints some)"))
+            findings.append(broken("distinct", says, f"give {second} a value of its own (luminet secrets prints some)"))
     for name, value in sorted(values.items()):
         if len(set(value)) < FEWEST_LETTERS:
             do = f"make {name} anew with luminet secrets"
-            found.append(broken("random", f"{name} can be guessed: it repeats a few letters", do))
-    return found or [ok("distinct", f"{len(values)} secrets are there, long enough and all different")]
+            findings.append(broken("random", f"{name} can be guessed: it repeats a few letters", do))
+    return findings or [ok("distinct", f"{len(values)} secrets are there, long enough and all different")]
 
 
 def master_key(context: Context) -> Iterator[Finding]:

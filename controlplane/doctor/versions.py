@@ -27,14 +27,17 @@ MOST_NAMED = 4
 
 
 def here(context: Context) -> Iterator[Finding]:
-    place = context.place
+    installation = context.place
     yield python_finding(sys.version_info[:3])
-    if place.kind == "remote":
+    if installation.kind == "remote":
         return
     yield luminet_finding(version(), None)
-    if place.missing:
-        count, names = counted(len(place.missing), "package is", "packages are"), listed(place.missing, MOST_NAMED)
-        install = _install_command(place, is_missing=True)
+    if installation.missing:
+        count, names = (
+            counted(len(installation.missing), "package is", "packages are"),
+            listed(installation.missing, MOST_NAMED),
+        )
+        install = _install_command(installation, is_missing=True)
         yield broken("packages", f"{count} not installed for this Python: {names}", install)
     else:
         yield ok("packages", "All packages that this place needs are installed")
@@ -166,11 +169,11 @@ def _model_problem(folder: Path) -> str | None:
     return None
 
 
-def _install_command(place: Place, *, is_missing: bool = False) -> str:
+def _install_command(installation: Place, *, is_missing: bool = False) -> str:
     virtualenv = CHECKOUT / ".venv"
-    if place.kind == "stack" and is_missing:
+    if installation.kind == "stack" and is_missing:
         if Path(sys.prefix) != virtualenv and (virtualenv / "bin" / "python").exists():
             return f"use the Python that has them: {shown(virtualenv / 'bin' / 'luminet')} doctor"
         return "make up"
-    where = f"{CHECKOUT}[{EXTRAS[place.kind]}]"
-    return f"{sys.executable} -m pip install -c {CHECKOUT / 'constraints.txt'} -e '{where}'"
+    requirement = f"{CHECKOUT}[{EXTRAS[installation.kind]}]"
+    return f"{sys.executable} -m pip install -c {CHECKOUT / 'constraints.txt'} -e '{requirement}'"
