@@ -191,8 +191,8 @@ class Door(click.Command):
 
 def top() -> Group:
     """Return the whole command tree."""
-    both = {"help_option_names": ["-h", "--help"]}
-    group = Group((), "run and operate Luminet", SECTIONS, context_settings=both)
+    context_settings = {"help_option_names": ["-h", "--help"]}
+    group = Group((), "run and operate Luminet", SECTIONS, context_settings=context_settings)
     option = click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version_print)
     return option(group)
 

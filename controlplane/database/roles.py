@@ -111,14 +111,14 @@ def roles_make(*, superuser_url: str, owner_url: str, application_url: str) -> N
     if len({owner, application, superuser}) < 3:
         named = f"{SUPERUSER_URL}: {superuser}, {OWNER_URL}: {owner}, {URL}: {application}"
         raise RolesProblem(f"three different logins are needed, found {named}: name the owner and the application anew")
-    place: dict[str, Any] = dict(conninfo_to_dict(superuser_url))
+    parameters: dict[str, Any] = dict(conninfo_to_dict(superuser_url))
     name = str(conninfo_to_dict(application_url)["dbname"])
-    with _connected(make_conninfo(**place)) as server:
+    with _connected(make_conninfo(**parameters)) as server:
         _role_make(server, owner_url, f"{PLAIN} CREATEDB")
         _role_make(server, application_url, f"{PLAIN} NOCREATEDB")
         _memberships_set(server, owner, application)
         _database_make(server, name, owner)
-    with _connected(make_conninfo(**{**place, "dbname": name})) as database:
+    with _connected(make_conninfo(**{**parameters, "dbname": name})) as database:
         _hand_over(database, owner, application)
         with database.transaction():
             _do(database, "SET LOCAL ROLE {}", sql.Identifier(owner))
@@ -220,10 +220,10 @@ def _role_make(server: "psycopg.Connection[Any]", url: str, rights: str) -> None
 
 def _memberships_set(server: "psycopg.Connection[Any]", owner: str, application: str) -> None:
     """Revoke the application's memberships. Make the owner its member, to see and end its sessions before a restore."""
-    held = server.execute(
+    memberships = server.execute(
         "SELECT roleid::regrole::text FROM pg_auth_members WHERE member = %s::regrole", [_quoted(application)]
     ).fetchall()
-    for (role,) in held:
+    for (role,) in memberships:
         _do(server, f"REVOKE {role} FROM {{}}", sql.Identifier(application))
     _do(server, "GRANT {} TO {}", sql.Identifier(application), sql.Identifier(owner))
 

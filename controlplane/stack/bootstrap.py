@@ -140,18 +140,18 @@ def planned(install: Sequence[str]) -> list[dict[str, str]]:
     """Return the metadata of each package that this pip command would install."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        asked = run_quietly([*install, "--quiet", "--dry-run", "--report", str(report)])
-        if asked.returncode != 0:
-            raise BootstrapError(_why_pip_failed((asked.stdout + asked.stderr).splitlines()))
+        dry_run = run_quietly([*install, "--quiet", "--dry-run", "--report", str(report)])
+        if dry_run.returncode != 0:
+            raise BootstrapError(_why_pip_failed((dry_run.stdout + dry_run.stderr).splitlines()))
         return [package["metadata"] for package in json.loads(report.read_text(encoding="utf-8"))["install"]]
 
 
-def announce(groups: Sequence[Group], folder: Path, shown: str) -> None:
+def announce(groups: Sequence[Group], folder: Path, target: str) -> None:
     """Announce the download's size and raise BootstrapError if there is no space for it."""
     free_mb = shutil.disk_usage(folder).free / 1e6
     for group in groups:
         say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk")
-    say(f"into {shown}, where {free_mb / 1000:,.1f} GB are free")
+    say(f"into {target}, where {free_mb / 1000:,.1f} GB are free")
     problem = space_problem(groups, folder=folder, free_mb=free_mb)
     if problem:
         raise BootstrapError(problem)
@@ -248,8 +248,8 @@ def _why_pip_failed(lines: list[str]) -> str:
     if any("No space left on device" in line for line in lines):
         return f"the disk of {CHECKOUT} is full: free some and run the same command again"
     telling = [line for line in lines if not line.lstrip().startswith("WARNING")]
-    told = "\n".join(f"    {line}" for line in telling[-LAST_LINES:])
-    return f"pip could not install everything; it said:\n{told}\n  Correct that and run the same command again."
+    excerpt = "\n".join(f"    {line}" for line in telling[-LAST_LINES:])
+    return f"pip could not install everything; it said:\n{excerpt}\n  Correct that and run the same command again."
 
 
 def _forget_half_installed() -> None:

@@ -145,11 +145,11 @@ def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
 def _backends(reader: SettingsReader, name: str) -> tuple[str, ...]:
     """Return the backend of each agent."""
     usual = (USUAL,) * len(AGENTS)
-    found = reader.words(name, usual)
-    if found == usual or (len(found) == len(AGENTS) and set(found) <= set(backend_names())):
-        return found
+    backends = reader.words(name, usual)
+    if backends == usual or (len(backends) == len(AGENTS) and set(backends) <= set(backend_names())):
+        return backends
     there_are = " and ".join(backend_names())
-    reader.reject(name, f"{','.join(found)!r} is not {len(AGENTS)} of {there_are}, such as paged,vllm")
+    reader.reject(name, f"{','.join(backends)!r} is not {len(AGENTS)} of {there_are}, such as paged,vllm")
     return usual
 
 

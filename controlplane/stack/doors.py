@@ -93,11 +93,11 @@ def down() -> int:
 def clean(*, asks: bool) -> int:
     """Delete our files in the home and the private place. Confirm first, because the data is lost."""
     config = _config()
-    places = [place for place in (config.home, config.private_place) if place.exists()]
-    if not places or not any(_deletable(config)):
+    folders = [folder for folder in (config.home, config.private_place) if folder.exists()]
+    if not folders or not any(_deletable(config)):
         print("There is nothing to delete.")
         return 0
-    named = " and ".join(str(place) for place in places)
+    named = " and ".join(str(folder) for folder in folders)
     if asks and not _agreed(f"Delete {named}, with the database, all secrets and logs? Type yes: "):
         print("Nothing was deleted.")
         return 1

@@ -45,8 +45,8 @@ def holder(lock_file: Path) -> int | None:
 
 def end_leftovers(status_file: Path) -> list[str]:
     """End the processes of an earlier stack that was killed. Return their names."""
-    found = {str(row["name"]): process_of(row) for row in read_status(status_file)}
-    ours = {name: process for name, process in found.items() if process is not None}
+    processes = {str(row["name"]): process_of(row) for row in read_status(status_file)}
+    ours = {name: process for name, process in processes.items() if process is not None}
     families = [member for process in ours.values() for member in _family(process)]
     for member in families:
         with contextlib.suppress(psutil.Error):

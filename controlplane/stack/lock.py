@@ -17,8 +17,12 @@ OF_TORCHS_BUILD = ("nvidia-", "cuda-", "nccl", "triton", "torch-c-")
 def pins(compiled: str) -> list[str]:
     """Return the `name==version` lines valid everywhere: no comments, installers or packages of one torch build."""
     lines = (line.strip() for line in compiled.splitlines())
-    found = (re.sub(r"\+.*$", "", line) for line in lines if re.match(r"[a-z0-9]", line))
-    return [line for line in found if line.split("==")[0] not in INSTALLERS and not line.startswith(OF_TORCHS_BUILD)]
+    requirements = (re.sub(r"\+.*$", "", line) for line in lines if re.match(r"[a-z0-9]", line))
+    return [
+        requirement
+        for requirement in requirements
+        if requirement.split("==")[0] not in INSTALLERS and not requirement.startswith(OF_TORCHS_BUILD)
+    ]
 
 
 def main() -> int:
