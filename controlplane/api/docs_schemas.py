@@ -97,11 +97,11 @@ def type_words(document: Document, schema: Document, linked: Collection[str] = (
     if "anyOf" in resolved_schema:
         return _joined([type_words(document, alternative, linked) for alternative in resolved_schema["anyOf"]])
     if "enum" in resolved_schema or "const" in resolved_schema:
-        named = [
+        choices = [
             format_html("<code>{}</code>", choice)
             for choice in resolved_schema.get("enum", [resolved_schema.get("const")])
         ]
-        return _joined(named, ", " if len(named) > 3 else " or ")
+        return _joined(choices, ", " if len(choices) > 3 else " or ")
     if resolved_schema.get("type") == "array":
         return format_html("list of {}", type_words(document, resolved_schema["items"], linked))
     if resolved_schema.get("type") == "object" and 0 < len(resolved_schema.get("properties", ())) <= 3:

@@ -69,12 +69,12 @@ def openapi_document() -> Document:
 def _sent_schemas(raw: Document, schemas: Document) -> set[str]:
     """Return the names of all schemas used in request bodies."""
     operations = [operation for methods in raw["paths"].values() for operation in methods.values()]
-    todo = [name for operation in operations for name in _referenced(operation.get("requestBody"))]
+    pending = [name for operation in operations for name in _referenced(operation.get("requestBody"))]
     names: set[str] = set()
-    while todo:
-        if (name := todo.pop()) not in names:
+    while pending:
+        if (name := pending.pop()) not in names:
             names.add(name)
-            todo += _referenced(schemas[name])
+            pending += _referenced(schemas[name])
     return names
 
 

@@ -57,8 +57,8 @@ def problem_schemas() -> Document:
 
 def problem_response(kind: str) -> Document:
     status, title, meaning = MEANINGS[kind]
-    same = [candidate for candidate, entry in MEANINGS.items() if entry[0] == status and candidate != kind]
-    also = f" Also with this status: {', '.join(same)}." if same else ""  # operations refer to one for each
+    kinds = [candidate for candidate, entry in MEANINGS.items() if entry[0] == status and candidate != kind]
+    also = f" Also with this status: {', '.join(kinds)}." if kinds else ""  # operations refer to one for each
     response: Document = {
         "description": f"{title}: {meaning}{also}",
         "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": _example(kind)}},

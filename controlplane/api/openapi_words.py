@@ -126,5 +126,5 @@ def untitled(schema: Any) -> Any:
         return [untitled(element) for element in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {key: value for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
-    return {key: value if key in ("examples", "default", "enum") else untitled(value) for key, value in kept.items()}
+    members = {key: value for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
+    return {key: value if key in ("examples", "default", "enum") else untitled(value) for key, value in members.items()}

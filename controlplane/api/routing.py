@@ -103,24 +103,26 @@ class Group:
     tag: str
     router: Router = field(default_factory=Router)
 
-    def get(self, path: str, rule: access.Rule, returns: type[BaseModel] | None, **more: Any) -> Callable[[View], View]:
-        return self._add("GET", path, rule, 200, returns, more)
+    def get(
+        self, path: str, rule: access.Rule, returns: type[BaseModel] | None, **options: Any
+    ) -> Callable[[View], View]:
+        return self._add("GET", path, rule, 200, returns, options)
 
     def post(
-        self, path: str, rule: access.Rule, returns: type[BaseModel] | None, *, status: int = 201, **more: Any
+        self, path: str, rule: access.Rule, returns: type[BaseModel] | None, *, status: int = 201, **options: Any
     ) -> Callable[[View], View]:
-        return self._add("POST", path, rule, status, returns, more)
+        return self._add("POST", path, rule, status, returns, options)
 
-    def put(self, path: str, rule: access.Rule, returns: type[BaseModel], **more: Any) -> Callable[[View], View]:
-        return self._add("PUT", path, rule, 200, returns, more)
+    def put(self, path: str, rule: access.Rule, returns: type[BaseModel], **options: Any) -> Callable[[View], View]:
+        return self._add("PUT", path, rule, 200, returns, options)
 
-    def patch(self, path: str, rule: access.Rule, returns: type[BaseModel], **more: Any) -> Callable[[View], View]:
-        return self._add("PATCH", path, rule, 200, returns, more)
+    def patch(self, path: str, rule: access.Rule, returns: type[BaseModel], **options: Any) -> Callable[[View], View]:
+        return self._add("PATCH", path, rule, 200, returns, options)
 
     def delete(
-        self, path: str, rule: access.Rule, returns: type[BaseModel] | None = None, *, status: int = 204, **more: Any
+        self, path: str, rule: access.Rule, returns: type[BaseModel] | None = None, *, status: int = 204, **options: Any
     ) -> Callable[[View], View]:
-        return self._add("DELETE", path, rule, status, returns, more)
+        return self._add("DELETE", path, rule, status, returns, options)
 
     def _add(
         self,
@@ -129,13 +131,13 @@ class Group:
         rule: access.Rule,
         status: int,
         returns: type[BaseModel] | None,
-        more: dict[str, Any],
+        options: dict[str, Any],
     ) -> Callable[[View], View]:
-        """Declare an operation. `more`: further fields of Operation."""
+        """Declare an operation. `options`: further fields of Operation."""
 
         def declare(view: View) -> View:
             secrets = one_time_secrets(returns)
-            operation = Operation(method, path, rule, view.__name__, self.tag, status, secrets=secrets, **more)
+            operation = Operation(method, path, rule, view.__name__, self.tag, status, secrets=secrets, **options)
             OPERATIONS.append(operation)
             summary, _, rest = inspect.cleandoc(view.__doc__ or "").partition("\n")
             self.router.add_api_operation(
@@ -158,7 +160,9 @@ def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
     """Return the view as ninja calls it: with a request and the path's own parameters."""
     path, rule = operation.path, operation.rule
     parameters = list(inspect.signature(view).parameters.values())[1:]
-    own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in _found_here(path)]
+    path_parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in _found_here(path)
+    ]
     known_query = {
         _query_name(parameter)
         for parameter in parameters
@@ -182,7 +186,7 @@ def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
 
     head = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=HttpRequest)
     tail = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    serve.__signature__ = inspect.Signature([head, *own, *tail])  # type: ignore[attr-defined]
+    serve.__signature__ = inspect.Signature([head, *path_parameters, *tail])  # type: ignore[attr-defined]
     serve.__name__, serve.__doc__ = view.__name__, view.__doc__
     return serve
 
@@ -201,14 +205,14 @@ def _found_here(path: str) -> list[str]:
     return [name for name in FOUND_HERE if f"{{{name}}}" in path]
 
 
-def _place(actor: Actor, rule: access.Rule, named: dict[str, str]) -> Place:
-    if "org" not in named:
+def _place(actor: Actor, rule: access.Rule, slugs: dict[str, str]) -> Place:
+    if "org" not in slugs:
         access.permit_anywhere(actor, rule)
         return Place()
-    organisation = access.organisation_for(actor, named["org"], rule)
-    if "ns" not in named:
+    organisation = access.organisation_for(actor, slugs["org"], rule)
+    if "ns" not in slugs:
         return Place(organisation)
-    return Place(organisation, access.namespace_for(actor, organisation, named["ns"]))
+    return Place(organisation, access.namespace_for(actor, organisation, slugs["ns"]))
 
 
 def _query_name(parameter: inspect.Parameter) -> str:

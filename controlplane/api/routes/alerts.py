@@ -123,8 +123,8 @@ def alert_rule_update(call: Call, rule_id: UUID, body: AlertRuleUpdate) -> Answe
     """
     changes = _given(body)
     rule = selectors.rule_for(call.actor, rule_id)
-    made = services.rule_update(actor=call.actor, rule=rule, changes=changes, rotates_secret=body.rotate_secret)
-    return _made(made, status=200)
+    updated = services.rule_update(actor=call.actor, rule=rule, changes=changes, rotates_secret=body.rotate_secret)
+    return _made(updated, status=200)
 
 
 @group.delete("/alert-rules/{rule_id}", access.MANAGE, refuses=("conflict",))
@@ -140,10 +140,10 @@ def alert_rule_delete(call: Call, rule_id: UUID) -> Answer:
 def _place(actor: Actor, body: AlertRuleCreate) -> Place:
     """Return the scope of a rule. A scope that is not the actor's raises NotFound."""
     if body.place is None or body.place == FLEET_NAME:
-        own = access.organisation_own(actor, access.MANAGE)
-        if own is not None and body.place is not None:
+        own_organisation = access.organisation_own(actor, access.MANAGE)
+        if own_organisation is not None and body.place is not None:
             raise NotPermitted("Only operators watch the fleet.")
-        return FLEET if own is None else Place(own)
+        return FLEET if own_organisation is None else Place(own_organisation)
     org, _, slug = body.place.partition("/")
     organisation = access.organisation_for(actor, org, access.MANAGE)
     return Place(organisation, access.namespace_for(actor, organisation, slug) if slug else None)
@@ -171,6 +171,6 @@ def _alert(alert: Alert, actor: Actor) -> Answer:
     return Answer(AlertShown.model_validate(alert_shown(alert, events[alert.pk], actor)))
 
 
-def _made(made: services.Made, *, status: int) -> Answer:
-    view = rule_view(made.rule) | {"webhook_secret": made.secret}
+def _made(saved_rule: services.Made, *, status: int) -> Answer:
+    view = rule_view(saved_rule.rule) | {"webhook_secret": saved_rule.secret}
     return Answer(AlertRuleMade.model_validate(view), status=status)

@@ -60,15 +60,15 @@ def config_apply(call: Call, body: ConfigApply) -> Answer:
     `policy:write` for policies, `admin` for all else. Applied again, it changes nothing. With `expected_plan` it
     refuses with 412 what is not exactly what was planned. It refuses with 409 to delete more than `max_deletes`.
     """
-    done = apply.config_apply(
+    applied = apply.config_apply(
         actor=call.actor,
         document=body.document,
         options=body.options,
         expected_hash=body.expected_plan,
         max_deletes=body.max_deletes,
     )
-    operation = None if done.operation is None else done.operation.pk
-    return Answer(ConfigApplied.of(done.plan, summary=_summary(done.plan), operation=operation))
+    operation = None if applied.operation is None else applied.operation.pk
+    return Answer(ConfigApplied.of(applied.plan, summary=_summary(applied.plan), operation=operation))
 
 
 def _summary(planned: plan.Plan) -> SummaryShown:

@@ -57,8 +57,8 @@ def agents_list(
     rows = rows if kind is None else rows.filter(kind=kind)
 
     def show(agents: Sequence[Agent]) -> list[AgentShown]:
-        probed, in_force = isolations_read([agent.pk for agent in agents], now=now), fields_in_force()
-        return [_agent(agent, now, cadence, probed.get(agent.pk, NEVER), in_force) for agent in agents]
+        isolations, in_force = isolations_read([agent.pk for agent in agents], now=now), fields_in_force()
+        return [_agent(agent, now, cadence, isolations.get(agent.pk, NEVER), in_force) for agent in agents]
 
     return page(rows, kind="agents", by="id", limit=limit, cursor=cursor, show=show)
 
@@ -160,8 +160,8 @@ def join_token_create(call: Call, body: JoinTokenCreate) -> Answer:
         expires_in=timedelta(seconds=body.expires_in_seconds),
     )
     state = join_tokens.join_token_state(token, now=timezone.now())
-    made = JoinTokenCreated.of(token, state=state, secret=secret.secret)
-    return Answer(made, status=201, location=f"/api/v1/fleet/join-tokens/{token.pk}")
+    response = JoinTokenCreated.of(token, state=state, secret=secret.secret)
+    return Answer(response, status=201, location=f"/api/v1/fleet/join-tokens/{token.pk}")
 
 
 @group.delete("/fleet/join-tokens/{join_token_id}", access.OPERATE)
@@ -189,9 +189,9 @@ def _started(operation: Operation) -> Answer:
 
 def _answer(agent: Agent) -> Answer:
     now = timezone.now()
-    probed = isolations_read([agent.pk], now=now)
+    isolations = isolations_read([agent.pk], now=now)
     cadence = selectors.fleet_cadence_seconds()
-    return Answer(_agent(agent, now, cadence, probed.get(agent.pk, NEVER), fields_in_force()))
+    return Answer(_agent(agent, now, cadence, isolations.get(agent.pk, NEVER), fields_in_force()))
 
 
 def _agent(

@@ -35,15 +35,15 @@ def namespace_create(call: Call, body: NamespaceCreate) -> Answer:
 
     It inherits its organisation's policy and has a secret key of its own. Only operators may choose a `group`.
     """
-    made = namespaces.namespace_create(
+    namespace = namespaces.namespace_create(
         actor=call.actor,
         organisation=call.organisation,
         slug=body.slug,
         name=body.name,
         group=_group(call.actor, body.group),
     )
-    location = f"/api/v1/orgs/{call.organisation.slug}/namespaces/{made.slug}"
-    return Answer(NamespaceShown.of(made), status=201, revision=made.revision, location=location)
+    location = f"/api/v1/orgs/{call.organisation.slug}/namespaces/{namespace.slug}"
+    return Answer(NamespaceShown.of(namespace), status=201, revision=namespace.revision, location=location)
 
 
 @group.get("/orgs/{org}/namespaces/{ns}", access.READ, NamespaceShown, gives_etag=True)

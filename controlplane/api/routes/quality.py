@@ -69,7 +69,7 @@ def quality_override(call: Call, body: QualityOverride) -> Answer:
 
     Until the next result of it. Recorded with who did it and why. Operators only.
     """
-    made = quality_results.quality_override(
+    override = quality_results.quality_override(
         actor=call.actor,
         model=body.model,
         revision=body.revision,
@@ -77,15 +77,15 @@ def quality_override(call: Call, body: QualityOverride) -> Answer:
         kv_dtype=body.kv_dtype,
         note=body.note,
     )
-    return Answer(_shown(made, call.actor), status=201)
+    return Answer(_shown(override, call.actor), status=201)
 
 
-def _shown(result: QualityResult, actor: Actor) -> QualityShown:
-    is_word = result.verdict == QualityResult.Verdict.OVERRIDDEN  # a note from one operator to others
+def _shown(stored_result: QualityResult, actor: Actor) -> QualityShown:
+    is_word = stored_result.verdict == QualityResult.Verdict.OVERRIDDEN  # a note from one operator to others
     return QualityShown.of(
-        result,
-        verdict=str(result.verdict),
-        may_serve=result.kv_dtype == BASELINE or result.verdict in LET_THROUGH,
-        note=result.note if actor.is_operator or not is_word else "",
-        created_by=result.created_by if actor.is_operator else None,
+        stored_result,
+        verdict=str(stored_result.verdict),
+        may_serve=stored_result.kv_dtype == BASELINE or stored_result.verdict in LET_THROUGH,
+        note=stored_result.note if actor.is_operator or not is_word else "",
+        created_by=stored_result.created_by if actor.is_operator else None,
     )
