@@ -70,14 +70,16 @@ def idle_wait(rest: Rest, agent: str, *, deadline: float) -> None:
     path, before, pause = f"/fleet/agents/{segment(agent)}", None, STEP_SECONDS
     with working(f"Waiting for the last answers of {plain(agent)}"):
         while True:
-            seen = shaped(rest.get(path).body, SEEN)
-            heartbeat = seen.get("heartbeat", seen["last_seen_at"])  # an older control plane has no such field
+            status = shaped(rest.get(path).body, SEEN)
+            heartbeat = status.get("heartbeat", status["last_seen_at"])  # an older control plane has no such field
             before = heartbeat if before is None else before
-            left = (seen["running"] or 0) + (seen["waiting"] or 0)
-            if left == 0 and heartbeat != before:
+            open_requests = (status["running"] or 0) + (status["waiting"] or 0)
+            if open_requests == 0 and heartbeat != before:
                 return
             if time.monotonic() + pause > deadline:
-                raise ClientError(f"{plain(agent)} still answers {left} requests, or has not said anything: wait again")
+                raise ClientError(
+                    f"{plain(agent)} still answers {open_requests} requests, or has not said anything: wait again"
+                )
             rest.sleep(pause)
             pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
 

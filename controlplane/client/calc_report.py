@@ -113,8 +113,11 @@ def _machine_words(machine: Machine, gpus: int) -> str:
 
 
 def _formats_table(paper: Paper, columns: Columns, answer: Answer) -> None:
-    named: Columns = {"KV DTYPE": lambda row: row.kv_dtype if row.is_offered else f"({row.kv_dtype})", **columns}
-    paper.numbers(list(named), [[of(row) for of in named.values()] for row in answer.rows])
+    table_columns: Columns = {
+        "KV DTYPE": lambda row: row.kv_dtype if row.is_offered else f"({row.kv_dtype})",
+        **columns,
+    }
+    paper.numbers(list(table_columns), [[of(row) for of in table_columns.values()] for row in answer.rows])
 
 
 def _bytes_columns(answer: Answer) -> Columns:

@@ -30,8 +30,12 @@ def plan_lines(plan: Mapping[str, Any], paper: Paper) -> list[str]:
         return ["Nothing to change."]
     widest = max(width(cell(change["place"])) for change in changes)
     lines = [line for change in changes for line in _change_lines(change, widest, paper)]
-    more = "" if count["objects_deleted"] == count["delete"] else f" ({count['objects_deleted']} with all inside)"
-    return [*lines, "", f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete{more}."]
+    inside = "" if count["objects_deleted"] == count["delete"] else f" ({count['objects_deleted']} with all inside)"
+    return [
+        *lines,
+        "",
+        f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete{inside}.",
+    ]
 
 
 def _change_lines(change: Mapping[str, Any], widest: int, paper: Paper) -> Iterator[str]:
@@ -57,9 +61,9 @@ def difference_lines(
 
 def _more(change: Mapping[str, Any]) -> str:
     if change["verb"] == "policy.publish":
-        same = "" if change["differences"] else ", which changes nothing in force"
+        no_effect = "" if change["differences"] else ", which changes nothing in force"
         revision = shaped(change, {"revision": int})["revision"]
-        return f" (revision {revision} → {revision + 1}{same})"
+        return f" (revision {revision} → {revision + 1}{no_effect})"
     if change["verb"] == "organisation.delete":
         count = shaped(change, {"before": {NAMESPACES: int}})["before"][NAMESPACES]
         return f" and its {count} {'namespace' if count == 1 else 'namespaces'}"

@@ -42,18 +42,20 @@ def rollback(session: Session, place: str, revision: int, note: str, yes: bool) 
     scope, rest, paper = place_read(place), session.rest, session.paper
     current = rest.get(f"{scope.path}/policy")
     preview = _preview(rest, scope, revision)
-    same = "" if preview["diff"] else ", which changes nothing in force"
+    no_effect = "" if preview["diff"] else ", which changes nothing in force"
     if not session.as_json:
         present = shaped(current.body, {"revision": int})["revision"]
-        paper.say(f"{scope.name}: revision {present} → what revision {revision} said{same}")
+        paper.say(f"{scope.name}: revision {present} → what revision {revision} said{no_effect}")
         paper.say(*difference_lines(preview["diff"], paper))
         paper.say(*(f"    {paper.paint('!', YELLOW)} {cell(warning['message'])}" for warning in preview["warnings"]))
     if problems := fields_of(preview["problems"]):
         raise ClientError("\n".join(["It would be refused, nothing was changed:", *problem_lines(problems)]))
     agreed(f"This rolls {scope.name} back", scope.name, yes=yes)
     body = {"revision": revision, "note": note}
-    done = shaped(rest.post(f"{scope.path}/policy/rollback", body, headers=if_match(current)).body, {"revision": int})
-    session.show(done, f"{scope.name} is at revision {done['revision']}.")
+    response = shaped(
+        rest.post(f"{scope.path}/policy/rollback", body, headers=if_match(current)).body, {"revision": int}
+    )
+    session.show(response, f"{scope.name} is at revision {response['revision']}.")
 
 
 def _preview(rest: Rest, scope: Place, revision: int) -> Mapping[str, Any]:
@@ -77,13 +79,13 @@ def purge(session: Session, place: str, include_pins: bool, wait: bool, timeout:
         raise ClientError("this wants an organisation or a namespace, as in: acme or acme/chat")
     pins = ", pins included" if include_pins else ""
     agreed(f"From now on nothing cached in {scope.name} matches any more{pins}", scope.name, yes=yes)
-    done = shaped(rest.post(f"{scope.path}/purge", {"include_pins": include_pins}).body, STARTED)
+    started = shaped(rest.post(f"{scope.path}/purge", {"include_pins": include_pins}).body, STARTED)
     if not wait:
-        session.show(done, f"Purged. Operation {done['operation']}")
+        session.show(started, f"Purged. Operation {started['operation']}")
         return 0
-    operation = shaped(operation_wait(rest, done["operation"], seconds=timeout), {"receipts": list})
+    operation = shaped(operation_wait(rest, started["operation"], seconds=timeout), {"receipts": list})
     ended = f"{operation['state']}, {len(operation['receipts'])} receipts"
-    session.show(operation, f"Purged: {ended}. Operation {done['operation']}")
+    session.show(operation, f"Purged: {ended}. Operation {started['operation']}")
     return 0 if operation["state"] == DONE else 1
 
 
@@ -91,8 +93,8 @@ def purge(session: Session, place: str, include_pins: bool, wait: bool, timeout:
 @click.argument("slug")
 @name_option
 def create_org(session: Session, slug: str, name: str | None) -> None:
-    made = shaped(session.rest.post("/orgs", {"slug": slug, "name": name or slug}).body, {"slug": str})
-    session.show(made, f"{made['slug']} is there, with its namespace default.")
+    created = shaped(session.rest.post("/orgs", {"slug": slug, "name": name or slug}).body, {"slug": str})
+    session.show(created, f"{created['slug']} is there, with its namespace default.")
 
 
 @rest_command
@@ -102,16 +104,16 @@ def create_org(session: Session, slug: str, name: str | None) -> None:
 def create_namespace(session: Session, place: str, name: str | None, group: str | None) -> None:
     scope = namespace_read(place)
     body = {"slug": scope.namespace, "name": name or "", **given(group=group)}
-    made = shaped(session.rest.post(f"/orgs/{segment(scope.organisation)}/namespaces", body).body, dict)
-    session.show(made, f"{scope.name} is there and inherits its policy.")
+    created = shaped(session.rest.post(f"/orgs/{segment(scope.organisation)}/namespaces", body).body, dict)
+    session.show(created, f"{scope.name} is there and inherits its policy.")
 
 
 @rest_command
 @click.argument("slug")
 @name_option
 def create_group(session: Session, slug: str, name: str | None) -> None:
-    made = shaped(session.rest.post("/agent-groups", {"slug": slug, "name": name or slug}).body, {"slug": str})
-    session.show(made, f"{made['slug']} is there.")
+    created = shaped(session.rest.post("/agent-groups", {"slug": slug, "name": name or slug}).body, {"slug": str})
+    session.show(created, f"{created['slug']} is there.")
 
 
 @rest_command
@@ -126,10 +128,10 @@ def create_key(
     """Create a key. Standard output gets only the secret, so that `KEY=$(luminet create key …)` works."""
     body = {"name": name, "scopes": scope, **given(namespaces=namespace or None, expires_at=expires)}
     path = f"{organisation_read(org).path}/keys"
-    made = shaped(session.rest.post(path, body).body, {**A_KEY, "secret": SECRET})
-    words = f"Key {made['name']}; its secret is shown now and never again:"
-    again = f"Key {made['name']}", f"luminet delete key {org} {made['id']}"
-    secret_show(session, made, words, made["secret"], again=again)
+    created = shaped(session.rest.post(path, body).body, {**A_KEY, "secret": SECRET})
+    words = f"Key {created['name']}; its secret is shown now and never again:"
+    again = f"Key {created['name']}", f"luminet delete key {org} {created['id']}"
+    secret_show(session, created, words, created["secret"], again=again)
 
 
 @rest_command
@@ -138,10 +140,10 @@ def create_key(
 @click.option("--role", required=True, type=click.Choice(ROLES))
 def create_member(session: Session, org: str, email: str, role: str) -> None:
     path = f"{organisation_read(org).path}/members"
-    made = shaped(session.rest.post(path, {"email": email, "role": role}).body, AN_INVITATION)
-    words = f"Give {made['email']} this link; it works once, until {cell(made['invitation_expires_at'])}:"
-    again = f"The invitation of {made['email']}", f"luminet delete member {org} {made['email']}"
-    secret_show(session, made, words, made["invitation_url"], again=again)
+    created = shaped(session.rest.post(path, {"email": email, "role": role}).body, AN_INVITATION)
+    words = f"Give {created['email']} this link; it works once, until {cell(created['invitation_expires_at'])}:"
+    again = f"The invitation of {created['email']}", f"luminet delete member {org} {created['email']}"
+    secret_show(session, created, words, created["invitation_url"], again=again)
 
 
 @rest_command
@@ -190,8 +192,8 @@ def _delete(session: Session, scope: Place, *, yes: bool) -> None:
     current = session.rest.get(scope.path)
     shaped(current.body, dict)
     agreed(f"This deletes {scope.name} with all that is in it", scope.name, yes=yes)
-    done = shaped(session.rest.delete(scope.path, headers=if_match(current)).body or {}, dict)
-    session.show({**current.body, **done}, f"{scope.name} is deleted.")
+    response = shaped(session.rest.delete(scope.path, headers=if_match(current)).body or {}, dict)
+    session.show({**current.body, **response}, f"{scope.name} is deleted.")
 
 
 def secret_show(
@@ -199,8 +201,8 @@ def secret_show(
 ) -> None:
     """Print the secret. `again`: the created object, and the command that deletes it if its secret was lost."""
     if secret is None:
-        lost = "was made, but the answer with its secret was lost, and no secret is shown twice"
-        raise ClientError(f"{again[0]} {lost}. Take it back and make another: {again[1]}")
+        reason = "was made, but the answer with its secret was lost, and no secret is shown twice"
+        raise ClientError(f"{again[0]} {reason}. Take it back and make another: {again[1]}")
     if not session.as_json:
         print(plain(words), file=sys.stderr, flush=True)
     session.show(created, secret)

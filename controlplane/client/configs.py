@@ -78,11 +78,11 @@ def apply(
         return 0
     _deletions_limit(planned, max_deletes)
     _deletions_agreed(planned, yes=yes or reviewed is not None)
-    done = _applied(rest, request, planned, max_deletes)
-    operation = operation_wait(rest, done["operation"], seconds=timeout) if wait else None
+    started = _applied(rest, request, planned, max_deletes)
+    operation = operation_wait(rest, started["operation"], seconds=timeout) if wait else None
     ended = f": {operation['state']}" if operation else ""
-    answer = done if operation is None else {**done, "state": operation["state"]}
-    session.show(answer, f"Applied. Operation {done['operation']}{ended}")
+    answer = started if operation is None else {**started, "state": operation["state"]}
+    session.show(answer, f"Applied. Operation {started['operation']}{ended}")
     return 0 if operation is None or operation["state"] == DONE else 1
 
 
@@ -125,12 +125,12 @@ def _applied(rest: Rest, request: Mapping[str, Any], planned: Mapping[str, Any],
     """Apply exactly the plan that was shown. Raise Outdated with the differences if the plan has changed."""
     body = {**request, "expected_plan": planned["hash"], "max_deletes": max_deletes}
     try:
-        done: Mapping[str, Any] = shaped(_ask(rest, "/config/apply", body, "Applying"), STARTED)
+        started: Mapping[str, Any] = shaped(_ask(rest, "/config/apply", body, "Applying"), STARTED)
     except Refused as error:
         if error.status != STALE:
             raise
         raise Outdated(planned, _planned(rest, request)) from None
-    return done
+    return started
 
 
 def _ask(rest: Rest, path: str, body: Any, message: str, *, repeatable: bool = False) -> Mapping[str, Any]:
@@ -160,7 +160,7 @@ def _deletions_agreed(planned: Mapping[str, Any], *, yes: bool) -> None:
     if len(scopes) == 1:
         agreed(f"This deletes {scopes[0]}, with all that is cached in it", scopes[0], yes=yes)
     elif scopes:
-        named = ", ".join(scopes[:5]) + (" …" if len(scopes) > 5 else "")
+        names = ", ".join(scopes[:5]) + (" …" if len(scopes) > 5 else "")
         agreed(
-            f"This deletes {len(scopes)} things ({named}), with all that is cached in them", str(len(scopes)), yes=yes
+            f"This deletes {len(scopes)} things ({names}), with all that is cached in them", str(len(scopes)), yes=yes
         )

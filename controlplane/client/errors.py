@@ -42,8 +42,8 @@ def problem_lines(problems: Sequence[tuple[str, str]]) -> list[str]:
 
 def shortened(lines: Sequence[str], most: int) -> list[str]:
     """Return the first lines, indented, and how many more there are."""
-    more = [f"  and {len(lines) - most} more"] if len(lines) > most else []
-    return [f"  {line}" for line in lines[:most]] + more
+    footer = [f"  and {len(lines) - most} more"] if len(lines) > most else []
+    return [f"  {line}" for line in lines[:most]] + footer
 
 
 def _lines(status: int, problem: Mapping[str, Any]) -> list[str]:

@@ -31,15 +31,15 @@ rollout_argument = click.argument("rollout", metavar="ID", help="luminet get rol
 @click.option("--any-number", is_flag=True, help="as often as wanted, until it expires")
 @click.option("--expires-in", type=amounts.span, default="1h", help="30m, 12h, 7d (an hour)")
 def join_token_create(
-    session: Session, name: str, uses: int | None, any_number: bool, expires_in: int, **more: str | None
+    session: Session, name: str, uses: int | None, any_number: bool, expires_in: int, **options: str | None
 ) -> None:
     """Create a token. Standard output gets only the secret, so that `TOKEN=$(luminet join-token create …)` works."""
     uses = None if any_number else uses or 1
-    body = {"name": name, "uses": uses, "expires_in_seconds": expires_in, **given(**more)}
-    made = shaped(session.rest.post(TOKENS, body).body, {**A_JOIN_TOKEN, "secret": SECRET})
-    words = f"Join token {made['name']}; its secret is shown now and never again:"
-    again = f"Join token {made['name']}", f"luminet join-token revoke {made['id']}"
-    secret_show(session, made, words, made["secret"], again=again)
+    body = {"name": name, "uses": uses, "expires_in_seconds": expires_in, **given(**options)}
+    created = shaped(session.rest.post(TOKENS, body).body, {**A_JOIN_TOKEN, "secret": SECRET})
+    words = f"Join token {created['name']}; its secret is shown now and never again:"
+    again = f"Join token {created['name']}", f"luminet join-token revoke {created['id']}"
+    secret_show(session, created, words, created["secret"], again=again)
 
 
 @rest_command
@@ -96,16 +96,16 @@ def delete_agent(session: Session, agent: str, yes: bool) -> None:
 @yes_option
 def rollout_abort(session: Session, rollout: str, yes: bool) -> None:
     rollout_record = shaped(session.rest.get(f"/rollouts/{segment(rollout)}").body, A_ROLLOUT)
-    back = f"This takes {rollout_record['place']} from revision {rollout_record['revision']} back to what revision"
-    agreed(f"{back} {rollout_record['base_revision']} said, at every agent", rollout_record["place"], yes=yes)
+    message = f"This takes {rollout_record['place']} from revision {rollout_record['revision']} back to what revision"
+    agreed(f"{message} {rollout_record['base_revision']} said, at every agent", rollout_record["place"], yes=yes)
     _steer(session, rollout, "abort")
 
 
 def _operate(session: Session, agent: str, action: str, words: str, wait: bool, timeout: float) -> int:
-    done = shaped(session.rest.post(f"/fleet/agents/{segment(agent)}/{action}", {}).body, STARTED)
-    operation = operation_wait(session.rest, done["operation"], seconds=timeout) if wait else None
+    started = shaped(session.rest.post(f"/fleet/agents/{segment(agent)}/{action}", {}).body, STARTED)
+    operation = operation_wait(session.rest, started["operation"], seconds=timeout) if wait else None
     ended = f": {operation['state']}" if operation else ""
-    session.show(operation or done, f"{plain(agent)}: {words}. Operation {done['operation']}{ended}")
+    session.show(operation or started, f"{plain(agent)}: {words}. Operation {started['operation']}{ended}")
     return 0 if operation is None or operation["state"] == DONE else 1
 
 

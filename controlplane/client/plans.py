@@ -61,15 +61,17 @@ def plan_read(name: str) -> Reviewed:
     """Read what `plan_write` wrote. Raise ClientError for a configuration file, or if it is too large or too deep."""
     try:
         with Path(name).open("rb") as file:
-            data = file.read(LARGEST + 1)
-        content = json.loads(data) if len(data) <= LARGEST else None
+            raw_content = file.read(LARGEST + 1)
+        content = json.loads(raw_content) if len(raw_content) <= LARGEST else None
     except OSError as error:
         raise ClientError(f"{name}: {error.strerror or error}") from None
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        how = f"write one with `luminet plan -f FILE --out PLAN.json`; a configuration file is applied with -f {name}"
-        raise ClientError(f"{name}: is not a plan: {how}")
+        advice = (
+            f"write one with `luminet plan -f FILE --out PLAN.json`; a configuration file is applied with -f {name}"
+        )
+        raise ClientError(f"{name}: is not a plan: {advice}")
     try:
         request, plan = shaped(content.get("request"), {"document": object}), shaped(content.get("plan"), A_PLAN)
     except Unexpected as error:

@@ -59,23 +59,23 @@ def set_prices(session: Session, file: str, dry_run: bool, yes: bool) -> int:
         session.show({"changes": changes})
         return WOULD_CHANGE if changes else 0
     agreed(f"This changes what tokens cost: {len(changes)} changes", "prices", yes=yes)
-    done = shaped(session.rest.put("/prices", desired, headers=if_match(answer)).body, PRICES)
-    session.show(done, f"The prices are at revision {done['revision']}.")
+    updated = shaped(session.rest.put("/prices", desired, headers=if_match(answer)).body, PRICES)
+    session.show(updated, f"The prices are at revision {updated['revision']}.")
     return 0
 
 
-def _row(price: Price, every: Sequence[Price]) -> list[Any]:
-    state = _state(price, every) + (", example" if price["is_example"] else "")
+def _row(price: Price, price_list: Sequence[Price]) -> list[Any]:
+    state = _state(price, price_list) + (", example" if price["is_example"] else "")
     return [price["model"] or EVERY_MODEL, price["valid_from"], *(price[name] for name in ASKED), state]
 
 
-def _state(price: Price, every: Sequence[Price]) -> str:
+def _state(price: Price, price_list: Sequence[Price]) -> str:
     today = _today()
     if price["valid_from"] > today:
         return "to come"
     begun = [
         candidate["valid_from"]
-        for candidate in every
+        for candidate in price_list
         if candidate["model"] == price["model"] and candidate["valid_from"] <= today
     ]
     return "in force" if price["valid_from"] == max(begun) else "over"
@@ -94,19 +94,19 @@ def _read(name: str) -> dict[str, Any]:
     return {**document, "prices": prices}
 
 
-def _price(row: Any, where: str) -> dict[str, Any]:
+def _price(row: Any, path: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise ClientError(f"{where} must have model, valid_from, {', '.join(ASKED)}")
-    return {name: _text(value, f"{where}.{name}") if name in ASKED else value for name, value in row.items()}
+        raise ClientError(f"{path} must have model, valid_from, {', '.join(ASKED)}")
+    return {name: _text(value, f"{path}.{name}") if name in ASKED else value for name, value in row.items()}
 
 
-def _text(value: Any, where: str) -> Any:
+def _text(value: Any, path: str) -> Any:
     """Return a number as text; the control plane refuses anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     number = Decimal(repr(value))
     if isinstance(value, float) and (not number.is_finite() or len(number.as_tuple().digits) > SURE_DIGITS):
-        raise ClientError(f"{where}: write {value!r} in quotes, or digits of it are lost")
+        raise ClientError(f"{path}: write {value!r} in quotes, or digits of it are lost")
     return format(number, "f")
 
 

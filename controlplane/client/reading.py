@@ -73,8 +73,8 @@ def _policy(session: Session, scope: str | None, limit: int | None) -> None:
     models = shaped(response["policy"].get("models", {}), dict)
     rows = [[name, None, value] for name, value in response["policy"].items() if name != "models"]
     rows += [[name, model, value] for model, values in models.items() for name, value in shaped(values, dict).items()]
-    look = " ".join(["luminet get effective", *([scope] if scope else [])])
-    empty = f"It says nothing itself: everything is inherited. What is in force: {look}"
+    command_line = " ".join(["luminet get effective", *([scope] if scope else [])])
+    empty = f"It says nothing itself: everything is inherited. What is in force: {command_line}"
     session.paper.table(["FIELD", "MODEL", "VALUE"], rows, empty=empty)
 
 

@@ -87,17 +87,17 @@ class Rest:
         self, method: str, path: str, body: Any = None, *, repeatable: bool = False, headers: Mapping[str, str] = NONE
     ) -> Answer:
         """Send a request and return its answer. Raise Refused if it is a problem."""
-        data = None if body is None else _bytes(body)
-        for left in reversed(range(TRIES if repeatable else 1)):
+        content = None if body is None else _bytes(body)
+        for tries_left in reversed(range(TRIES if repeatable else 1)):
             try:
-                answer = self._once(method, path, data, headers)
+                answer = self._once(method, path, content, headers)
             except BROKEN as error:
                 self.close()
-                if not left:
+                if not tries_left:
                     raise ClientError(f"{self.url} does not answer: {_reason(error)}") from None
-                self.sleep(0.5 * (TRIES - left))
+                self.sleep(0.5 * (TRIES - tries_left))
                 continue
-            if not left or answer.status not in (429, 503):
+            if not tries_left or answer.status not in (429, 503):
                 return _accepted(answer, self.url)
             self.sleep(_wait(answer))
         raise AssertionError("the last try returns or raises")
@@ -107,18 +107,18 @@ class Rest:
             self._connection.close()
             self._connection = None
 
-    def _once(self, method: str, path: str, data: bytes | None, more: Mapping[str, str]) -> Answer:
+    def _once(self, method: str, path: str, content: bytes | None, extra_headers: Mapping[str, str]) -> Answer:
         headers = {
             "Authorization": f"Bearer {self.token}",
             "Accept": f"application/json, {PROBLEM}",
             "User-Agent": f"luminet/{version()}",
-            **({} if data is None else {"Content-Type": "application/json"}),
-            **more,
+            **({} if content is None else {"Content-Type": "application/json"}),
+            **extra_headers,
         }
         if time.monotonic() - self._used_at > IDLE_SECONDS:
             self.close()
         self._connection = self._connection or self._open()
-        self._connection.request(method, urlsplit(self.url).path.rstrip("/") + ROOT + path, data, headers)
+        self._connection.request(method, urlsplit(self.url).path.rstrip("/") + ROOT + path, content, headers)
         response = self._connection.getresponse()
         text = response.read()
         self._used_at = time.monotonic()
@@ -172,8 +172,8 @@ def _accepted(answer: Answer, url: str) -> Answer:
     if isinstance(answer.body, dict):
         raise Refused(answer.status, answer.body)
     if 300 <= answer.status < 400:
-        where = answer.headers.get("location", "somewhere else")
-        raise ClientError(f"{url} sends us to {where}: set LUMINET_URL to where the control plane is")
+        location = answer.headers.get("location", "somewhere else")
+        raise ClientError(f"{url} sends us to {location}: set LUMINET_URL to where the control plane is")
     raise ClientError(f"{url} answers with status {answer.status} and no JSON: is LUMINET_URL a Luminet control plane?")
 
 

@@ -247,5 +247,5 @@ def milliseconds(number: float | None) -> str:
 
 def span(seconds: int) -> str:
     """Return the time in the largest unit that fits, rounded down."""
-    unit, of_it = next(((name, size) for name, size in SPANS.items() if seconds >= size), ("s", 1))
-    return f"{seconds // of_it} {unit}"
+    unit, unit_seconds = next(((name, size) for name, size in SPANS.items() if seconds >= size), ("s", 1))
+    return f"{seconds // unit_seconds} {unit}"

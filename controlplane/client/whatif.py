@@ -76,5 +76,5 @@ def _money(amount: Mapping[str, Any] | None) -> str:
         return "no price is set"
     money = shaped(amount, MONEY)
     example = ", by example prices" if money["is_example"] else ""
-    lacking = f", without {', '.join(money['without_price'])}" if money["without_price"] else ""
-    return f"{money['rounded']} {money['currency']}{example}{lacking}"
+    exclusions = f", without {', '.join(money['without_price'])}" if money["without_price"] else ""
+    return f"{money['rounded']} {money['currency']}{example}{exclusions}"
