@@ -53,12 +53,12 @@ def redis_seen(context: Context) -> RedisSeen:
             began = time.monotonic()
             client.ping()
             milliseconds = (time.monotonic() - began) * 1000
-            info: Mapping[str, Any] = client.info()
+            server_info: Mapping[str, Any] = client.info()
             logins = _logins_seen(client)
     except (redis.RedisError, OSError, ValueError) as error:
         return RedisSeen(problem=first_line(error))
-    version, policy = str(info.get("redis_version", "")), str(info.get("maxmemory_policy", ""))
-    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    version, policy = str(server_info.get("redis_version", "")), str(server_info.get("maxmemory_policy", ""))
+    used, most = int(server_info.get("used_memory", 0)), int(server_info.get("maxmemory", 0))
     return RedisSeen(None, milliseconds, version, policy, used, most, *logins)
 
 
@@ -92,9 +92,9 @@ def _is_loose(name: str, user: Mapping[str, Any] | None) -> bool:
     """Return whether the login may use keys outside its prefix, or commands other than those of a list."""
     if user is None or not user["enabled"]:
         return False
-    own = name.rpartition(".")[0]
+    namespace = name.rpartition(".")[0]
     keys = [str(key) for key in user["keys"]]
-    is_wide = any(key and not key.lstrip("~").startswith(f"{own}:") for key in keys)
+    is_wide = any(key and not key.lstrip("~").startswith(f"{namespace}:") for key in keys)
     rights = {str(right) for right in (*user["categories"], *user["commands"])}
     return is_wide or "-@all" not in rights or bool(rights & TOO_MUCH)
 
@@ -148,9 +148,9 @@ def login_findings(seen: RedisSeen, *, expected: Sequence[str] | None) -> Iterat
     if seen.loose:
         says = f"Logins of agents at Redis may do more than they should: {', '.join(seen.loose[:5])}"
         yield broken("agent-logins", says, "restart the worker: its sweep sets them right, within a minute")
-    away = sorted({*(expected or ())} - {*seen.users})
-    if away:
-        says = f"{len(away)} of {len(expected or ())} agents have no login at Redis: {', '.join(away[:5])}"
+    missing = sorted({*(expected or ())} - {*seen.users})
+    if missing:
+        says = f"{len(missing)} of {len(expected or ())} agents have no login at Redis: {', '.join(missing[:5])}"
         yield warning("agent-logins", says, "wait a few seconds: the worker's sweep makes them, if it runs")
     elif expected and not seen.loose:
         count = counted(len(expected), "login", "logins")

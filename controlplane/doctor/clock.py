@@ -52,8 +52,8 @@ def _duration(seconds: float) -> str:
 
 def steady_clock(context: Context) -> Iterator[Finding]:
     source = SOURCE.read_text(encoding="utf-8").strip() if SOURCE.is_file() else ""
-    named = f" ({source})" if source else ""
+    source_note = f" ({source})" if source else ""
     if time.get_clock_info("monotonic").monotonic:
-        yield ok("monotonic", f"There is a clock that nobody sets{named}: what expires does so on time")
+        yield ok("monotonic", f"There is a clock that nobody sets{source_note}: what expires does so on time")
     else:
-        yield note("monotonic", f"This machine's steady clock can be set back{named}")
+        yield note("monotonic", f"This machine's steady clock can be set back{source_note}")

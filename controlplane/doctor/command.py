@@ -39,9 +39,11 @@ def parser() -> argparse.ArgumentParser:
     about = "Say what is well here, what is not, and what to do."
     doctor: argparse.ArgumentParser = Parser(prog="luminet doctor", description=about)
     doctor.add_argument("area", nargs="*", type=_area, metavar="AREA", help=", ".join(TITLES) + "; none: all")
-    where = doctor.add_mutually_exclusive_group()
-    where.add_argument("--home", type=Path, metavar="DIR", help="of an agent or a gateway: examine that")
-    where.add_argument("--url", metavar="URL", help="of a control plane: examine that, from afar (LUMINET_URL)")
+    target_options = doctor.add_mutually_exclusive_group()
+    target_options.add_argument("--home", type=Path, metavar="DIR", help="of an agent or a gateway: examine that")
+    target_options.add_argument(
+        "--url", metavar="URL", help="of a control plane: examine that, from afar (LUMINET_URL)"
+    )
     doctor.add_argument("--insecure", action="store_true", help="let the token travel over http to another machine")
     doctor.add_argument("--seconds", type=amounts.seconds, default=SECONDS, help="how long a check may take (7)")
     doctor.add_argument("--deep", action="store_true", help="walk the whole audit trail, too, however long that takes")

@@ -46,8 +46,8 @@ def database_seen(context: Context) -> DatabaseSeen:
             seconds = time.monotonic() - steady
     except psycopg.Error as error:
         return DatabaseSeen(problem=first_line(error))
-    theirs = float(row[0]) if row else began
-    return DatabaseSeen(None, seconds * 1000, version, theirs - (began + seconds / 2), count, most, is_replica)
+    database_time = float(row[0]) if row else began
+    return DatabaseSeen(None, seconds * 1000, version, database_time - (began + seconds / 2), count, most, is_replica)
 
 
 def answering_database(context: Context) -> DatabaseSeen:

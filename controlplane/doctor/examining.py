@@ -34,8 +34,8 @@ class Examinations:
 
     def progress(self) -> str:
         waiting = [check.name for check, future in self.running if not future.done()]
-        done = len(self.running) - len(waiting)
-        return f"Examining: {done} of {len(self.running)}, waiting for {', '.join(waiting[:3]) or 'nothing'}"
+        done_count = len(self.running) - len(waiting)
+        return f"Examining: {done_count} of {len(self.running)}, waiting for {', '.join(waiting[:3]) or 'nothing'}"
 
     def findings(self) -> list[tuple[str, Finding]]:
         """Return each finding with its area, in the order of the checks, when all are done or out of time."""

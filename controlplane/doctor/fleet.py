@@ -29,11 +29,11 @@ def agent_findings(views: Sequence[View]) -> Iterator[Finding]:
         yield warning("agents", "No agent has joined: there is nobody to answer requests", do)
         return
     bad = [finding for agent in views for finding in _agent_findings(agent)]
-    unwell = {finding.name for finding in bad}
-    well = [agent["id"] for agent in views if agent["id"] not in unwell]
-    if well:
-        count = counted(len(well), "agent or gateway is", "agents and gateways are")
-        yield ok("agents", f"{count} in sync: {listed(well, MOST_NAMED)}")
+    unhealthy = {finding.name for finding in bad}
+    healthy = [agent["id"] for agent in views if agent["id"] not in unhealthy]
+    if healthy:
+        count = counted(len(healthy), "agent or gateway is", "agents and gateways are")
+        yield ok("agents", f"{count} in sync: {listed(healthy, MOST_NAMED)}")
     yield from bad[:MOST_NAMED]
     if len(bad) > MOST_NAMED:
         count = counted(len(bad) - MOST_NAMED, "more finding", "more findings")
@@ -112,8 +112,10 @@ def formats(context: Context) -> Iterator[Finding]:
         chain = [*levels] or [{}]
     for model in sorted({row.model for row in served}):
         kv_dtype = effective_values(chain, model)["kv_dtype"]
-        can = any(kv_dtype in row.formats for row in served if row.model == model)
-        why_not = refused.get(model, {}).get(kv_dtype) or (None if can else f"no engine of it can do {kv_dtype}")
+        is_supported = any(kv_dtype in row.formats for row in served if row.model == model)
+        why_not = refused.get(model, {}).get(kv_dtype) or (
+            None if is_supported else f"no engine of it can do {kv_dtype}"
+        )
         yield format_finding(model, kv_dtype, why_not)
 
 
@@ -157,13 +159,13 @@ def join_tokens(context: Context) -> Iterator[Finding]:
 
 def join_token_finding(views: Sequence[View], *, now: datetime) -> Finding:
     ends = [moment(token["expires_at"]) for token in views if token["state"] == "open"]
-    soon = [end for end in ends if end and end - now < TOKEN_ENDS_SOON]
+    ending_soon = [end for end in ends if end and end - now < TOKEN_ENDS_SOON]
     if not ends:
         return ok("join-tokens", "No join token is open: nobody can join")
-    if not soon:
+    if not ending_soon:
         return ok("join-tokens", f"{counted(len(ends), 'join token is', 'join tokens are')} open")
-    says = f"Of {counted(len(ends), 'open join token', 'open join tokens')} {len(soon)} will end within a day"
-    return note("join-tokens", f"{says}, the first at {min(soon):%Y-%m-%d %H:%M} UTC; agents that joined stay")
+    says = f"Of {counted(len(ends), 'open join token', 'open join tokens')} {len(ending_soon)} will end within a day"
+    return note("join-tokens", f"{says}, the first at {min(ending_soon):%Y-%m-%d %H:%M} UTC; agents that joined stay")
 
 
 def alerts(context: Context) -> Iterator[Finding]:

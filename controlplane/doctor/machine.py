@@ -27,15 +27,15 @@ UNLIMITED = 2**60  # version 1 of control groups reports "no limit" as a number 
 
 def disks(context: Context) -> Iterator[Finding]:
     """Check each file system once, by our first path on it."""
-    seen: set[int] = set()
+    checked_devices: set[int] = set()
     for path, contents in _paths(context.place):
         existing_folder = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
         try:
             device, space = existing_folder.stat().st_dev, os.statvfs(existing_folder)
         except OSError:
             continue
-        if device not in seen:
-            seen.add(device)
+        if device not in checked_devices:
+            checked_devices.add(device)
             yield from disk_findings(str(existing_folder), contents, space)
 
 
@@ -97,10 +97,10 @@ def memory(context: Context) -> Iterator[Finding]:
 def memory_findings(seen: MemorySeen) -> Iterator[Finding]:
     total = min(seen.total_bytes, seen.limit_bytes or seen.total_bytes)
     within = seen.total_bytes if seen.limit_bytes is None else seen.limit_bytes - seen.used_of_limit_bytes
-    left = min(seen.available_bytes, within)
+    free_bytes = min(seen.available_bytes, within)
     by = "" if seen.limit_bytes is None else ", by this container's limit"
-    says, do = f"{_size(left)} of {_size(total)} memory left{by}", "give it more memory, or run less beside it"
-    yield warning("memory", says, do) if left < 0.1 * total and left < GIB else ok("memory", says)
+    says, do = f"{_size(free_bytes)} of {_size(total)} memory left{by}", "give it more memory, or run less beside it"
+    yield warning("memory", says, do) if free_bytes < 0.1 * total and free_bytes < GIB else ok("memory", says)
     if seen.pools_bytes:
         pools = f"have pools of {_size(seen.pools_bytes)} together, of {_size(total)} memory"
         if seen.pools_bytes + CONTROL_PLANE_BYTES <= total:

@@ -35,17 +35,17 @@ def web(context: Context) -> Iterator[Finding]:
     from controlplane.common.health import loopback_address
 
     environment = context.environment
-    own = loopback_address(environment.web_host, environment.web_port)
+    web_url = loopback_address(environment.web_host, environment.web_port)
     seconds = context.place.answer_seconds
     # Both at once: a check that waits for the servers in turn has no time left to report.
     public = None
-    if environment.base_url != own:
+    if environment.base_url != web_url:
         public = in_background(partial(web_see, f"{environment.base_url}/healthz", seconds))
-    seen, log = web_see(f"{own}/readyz", seconds), context.place.log_advice("web")
+    seen, log = web_see(f"{web_url}/readyz", seconds), context.place.log_advice("web")
     if log or seen.problem is None:
-        yield web_finding(own, seen, do=log or "see the web's log")
+        yield web_finding(web_url, seen, do=log or "see the web's log")
     else:
-        yield not_examined("web", f"no web process listens on this machine ({own})")
+        yield not_examined("web", f"no web process listens on this machine ({web_url})")
     if public is None:
         return
     says = f"{environment.base_url}, where people go,"
@@ -53,8 +53,8 @@ def web(context: Context) -> Iterator[Finding]:
     if problem is None:
         yield ok("base-url", f"{says} leads to a control plane")
     else:
-        does_not = f"does not answer from here ({problem})"
-        yield note("base-url", f"{says} {does_not}; it need not, where a proxy in front is for others")
+        problem_note = f"does not answer from here ({problem})"
+        yield note("base-url", f"{says} {problem_note}; it need not, where a proxy in front is for others")
 
 
 def remote(context: Context) -> Iterator[Finding]:

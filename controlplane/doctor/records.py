@@ -36,7 +36,7 @@ def migration_findings(
     do: str,
 ) -> Iterator[Finding]:
     """Evaluate migrations, each (app, name). `beyond`: applied and unknown here, as during an upgrade or a rollback;
-    `taken`: those that this Luminet cannot work with."""
+    `incompatible`: those that this Luminet cannot work with."""
     if missing:
         count = counted(len(missing), "migration is", "migrations are")
         yield broken("migrations", f"{count} not applied, the first is {'.'.join(missing[0])}", do)
@@ -61,20 +61,22 @@ def reconciliation_finding(newest: Mapping[str, Any], *, now: datetime, do: str)
     if at is None:
         return note(name, "Counts were not compared yet: it is done once a minute")
     age = now - at
-    when = f"{max(age.total_seconds(), 0) / 60:.0f} min ago" if age > timedelta(minutes=2) else "in the last 2 minutes"
+    when_compared = (
+        f"{max(age.total_seconds(), 0) / 60:.0f} min ago" if age > timedelta(minutes=2) else "in the last 2 minutes"
+    )
     if age > OLD_COMPARISON:
-        return broken(name, f"Counts were last compared {when}: no comparison comes to its end", do)
+        return broken(name, f"Counts were last compared {when_compared}: no comparison comes to its end", do)
     differences: Sequence[Mapping[str, Any]] = newest["differences"]
     if differences:
         return _difference(name, differences)
     pairs = counted(sum(newest["compared"].values()), "pair of counts was", "pairs of counts were")
-    return ok(name, f"{pairs} compared {when}, and all agree")
+    return ok(name, f"{pairs} compared {when_compared}, and all agree")
 
 
 def _difference(name: str, differences: Sequence[Mapping[str, Any]]) -> Finding:
     first = differences[0]
-    more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
-    says = f"{first['between']} are {first['tokens']:,} tokens apart at {first['place']}{more}"
+    suffix = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
+    says = f"{first['between']} are {first['tokens']:,} tokens apart at {first['place']}{suffix}"
     if all(difference["is_explained"] for difference in differences):
         do = "luminet get alerts; docs/operations.md, Reconciliation, says which rows were refused and why"
         return warning(name, f"Refused rows explain it: {says}", do)

@@ -56,5 +56,5 @@ def summary(findings: Iterable[Finding]) -> str:
     reasons = list(dict.fromkeys(finding.why for finding in all_findings if finding.why))
     if not reasons:
         return f"{text or 'Nothing was examined'}."
-    more = "; and more" if len(reasons) > MOST_REASONS else ""
-    return f"{text}: {'; '.join(reasons[:MOST_REASONS])}{more}."
+    suffix = "; and more" if len(reasons) > MOST_REASONS else ""
+    return f"{text}: {'; '.join(reasons[:MOST_REASONS])}{suffix}."

@@ -27,8 +27,8 @@ def setting_findings(bad: Sequence[BadSetting]) -> list[Finding]:
 def _bad_setting(bad: BadSetting) -> Finding:
     do = f"correct {bad.name}; docs/operations.md says what it takes"
     if bad.name.removeprefix("LUMINET_") in SECRETS:
-        fresh = "luminet secrets prints a fresh set; take the one you had before, if there is data"
-        do = f"set {bad.name} anew ({fresh})"
+        advice = "luminet secrets prints a fresh set; take the one you had before, if there is data"
+        do = f"set {bad.name} anew ({advice})"
     return broken(bad.name, f"{bad.name} {bad.problem}", do)
 
 
@@ -57,14 +57,14 @@ def _stopped_environment(config: StackConfig | None) -> Environment | None:
     """Return an environment with the secrets of a stack that does not run."""
     if config is None or not config.secrets.is_dir():
         return None
-    nowhere = {
+    placeholders = {
         "LUMINET_SECRETS_DIR": str(config.secrets),
         "LUMINET_BASE_URL": "http://localhost",
         "LUMINET_DATABASE_URL": "postgresql://localhost/none",
         "LUMINET_REDIS_URL": "redis://localhost/0",
     }
     try:
-        return read_environment(nowhere)
+        return read_environment(placeholders)
     except MalformedSettings:
         return None
 

@@ -30,14 +30,14 @@ class PortSeen:
 
 def ports(context: Context) -> list[Finding]:
     installation, config = context.place, _config(context)
-    holders, ours = _listeners(), _family(installation.supervisor)
+    holders, our_pids = _listeners(), _family(installation.supervisor)
     runs = installation.supervisor is not None
-    seen = []
+    ports_seen = []
     for listener in _running(config, installation.environ) if runs else listeners(config):
         pid, name = holders.get(listener.port, (0, ""))
         holder = f"{name} (process {pid})" if pid else None
-        seen.append(PortSeen(listener, port_problem(listener.host, listener.port), holder, pid in ours))
-    return port_findings(seen, runs=runs)
+        ports_seen.append(PortSeen(listener, port_problem(listener.host, listener.port), holder, pid in our_pids))
+    return port_findings(ports_seen, runs=runs)
 
 
 def _config(context: Context) -> StackConfig:
@@ -89,10 +89,10 @@ def _family(supervisor: int | None) -> frozenset[int]:
 def port_findings(seen: Sequence[PortSeen], *, runs: bool) -> list[Finding]:
     problems = [_port_problem(port, runs=runs) for port in seen]
     findings = [finding for finding in problems if finding is not None]
-    good = [port.listener for port, problem in zip(seen, problems, strict=True) if problem is None]
-    if not good:
+    listeners_ok = [port.listener for port, problem in zip(seen, problems, strict=True) if problem is None]
+    if not listeners_ok:
         return findings
-    names = ", ".join(f"{listener.port} ({listener.part})" for listener in good)
+    names = ", ".join(f"{listener.port} ({listener.part})" for listener in listeners_ok)
     return [ok("ports", f"Ports {'held by' if runs else 'free for'} this stack: {names}"), *findings]
 
 
@@ -156,5 +156,5 @@ def part_finding(name: str, problem: str | None, health: Mapping[str, Any], *, l
     if problem is not None:
         return broken(name, f"The part {name} does not answer: {problem}", f"tail -n 30 {log}")
     spooled = health.get("spooled_reports")
-    more = f", {spooled} reports wait in its spool" if isinstance(spooled, int) and spooled else ""
-    return ok(name, f"The part {name} answers{more}")
+    spool_note = f", {spooled} reports wait in its spool" if isinstance(spooled, int) and spooled else ""
+    return ok(name, f"The part {name} answers{spool_note}")

@@ -50,13 +50,17 @@ def python_finding(numbers: Sequence[int]) -> Finding:
     return broken("python", f"Python {name} is none of 3.11, 3.12 and 3.13", "make PYTHON=/path/to/python3.12 up")
 
 
-def luminet_finding(ours: str, theirs: str | None) -> Finding:
-    """Compare our version with `theirs`, the control plane's; None: there is no other to compare with."""
-    if theirs is None or theirs == ours:
-        return ok("luminet", f"Luminet {ours}" + ("" if theirs is None else ", as the control plane"))
-    if theirs.split(".")[:2] == ours.split(".")[:2]:
-        return note("luminet", f"Luminet {ours} here, {theirs} at the control plane: they work together")
-    return warning("luminet", f"Luminet {ours} here, {theirs} at the control plane", f"install Luminet {theirs} here")
+def luminet_finding(our_version: str, their_version: str | None) -> Finding:
+    """Compare our version with `their_version`, the control plane's; None: there is no other to compare with."""
+    if their_version is None or their_version == our_version:
+        return ok("luminet", f"Luminet {our_version}" + ("" if their_version is None else ", as the control plane"))
+    if their_version.split(".")[:2] == our_version.split(".")[:2]:
+        return note("luminet", f"Luminet {our_version} here, {their_version} at the control plane: they work together")
+    return warning(
+        "luminet",
+        f"Luminet {our_version} here, {their_version} at the control plane",
+        f"install Luminet {their_version} here",
+    )
 
 
 def control_plane(context: Context) -> Iterator[Finding]:
