@@ -25,8 +25,8 @@ def database_name(url: str) -> str:
 
 def with_database(url: str, name: str) -> str:
     """Return the URL of another database on the same server, with the same login. Settings need a URL."""
-    head, mark, query = url.partition("?")
-    return f"{head.rpartition('/')[0]}/{name}{mark}{query}"
+    head, separator, query = url.partition("?")
+    return f"{head.rpartition('/')[0]}/{name}{separator}{query}"
 
 
 class Server:

@@ -37,13 +37,13 @@ def backup(file: str, *, as_json: bool = False) -> int:
     try:
         url, _ = _logins()
         with working(lambda: f"writing {file}{_grown(file)}"):
-            made = backup_make(url, file)
+            created = backup_make(url, file)
     except BackupProblem as problem:
         return _failed(problem)
     if as_json:
-        print(json.dumps(asdict(made), indent=2), file=sys.stderr if made.bytes is None else sys.stdout)
-    elif made.bytes is not None:
-        print(f"{made.file}: {made.bytes / 2**20:.1f} MiB in {made.seconds:.1f} s")
+        print(json.dumps(asdict(created), indent=2), file=sys.stderr if created.bytes is None else sys.stdout)
+    elif created.bytes is not None:
+        print(f"{created.file}: {created.bytes / 2**20:.1f} MiB in {created.seconds:.1f} s")
         print("Keep LUMINET_MASTER_KEY apart from it: neither is of use without the other.", file=sys.stderr)
     return 0
 
@@ -81,14 +81,14 @@ def _brought_back(request: Asked, file: Path) -> dict[str, Any]:
             restoring.connections_end()
             if request.dry_run:
                 server.drop(fresh)
-                aside = None
+                aside_name = None
             else:
-                aside = restoring.put_in_place(server, fresh=fresh, name=name, now=now)
+                aside_name = restoring.put_in_place(server, fresh=fresh, name=name, now=now)
         except BaseException:
             restoring.connections_end()
             server.drop(fresh)
             raise
-    return _facts(era, endings, aside)
+    return _facts(era, endings, aside_name)
 
 
 def _in_place(request: Asked) -> dict[str, Any]:
@@ -113,8 +113,8 @@ def _in_place(request: Asked) -> dict[str, Any]:
     return _facts(era, endings, None)
 
 
-def _facts(era: "Era", endings: "Endings | None", aside: str | None) -> dict[str, Any]:
-    return {"era": asdict(era), "endings": None if endings is None else endings.as_json(), "aside": aside}
+def _facts(era: "Era", endings: "Endings | None", aside_name: str | None) -> dict[str, Any]:
+    return {"era": asdict(era), "endings": None if endings is None else endings.as_json(), "aside": aside_name}
 
 
 def _began(trail: TextIO | None, *, now: datetime, dry_run: bool) -> "tuple[Era, Endings | None]":

@@ -144,8 +144,8 @@ def _operator_token(line: Line) -> bool:
 
 
 def _member(line: Line) -> bool:
-    theirs = Member.objects.select_related("organisation").filter(organisation=line["organisation"])
-    member = theirs.filter(email=line["before"]["email"]).first()
+    members = Member.objects.select_related("organisation").filter(organisation=line["organisation"])
+    member = members.filter(email=line["before"]["email"]).first()
     if member is not None:
         member_remove(actor=SYSTEM, member=member)
     return member is not None

@@ -57,8 +57,8 @@ def _trail_end() -> tuple[str, str | None]:
 
 def _join_tokens_end(now: datetime) -> int:
     """Revoke the open join tokens: a used or revoked one would be valid again. The environment's own stays."""
-    open_ones = JoinToken.objects.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now))
-    return open_ones.exclude(name=STANDING_NAME, created_by=SYSTEM.name).update(revoked_at=now)
+    open_tokens = JoinToken.objects.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now))
+    return open_tokens.exclude(name=STANDING_NAME, created_by=SYSTEM.name).update(revoked_at=now)
 
 
 def _rollouts_pause() -> int:

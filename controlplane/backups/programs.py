@@ -36,7 +36,7 @@ def program_run(name: str, url: str, options: Sequence[str], *, output: "IO[byte
     parameters: dict[str, Any] = dict(conninfo_to_dict(url))
     password = str(parameters.pop("password", "") or "")
     command = [str(program(name)), f"--dbname={make_conninfo(**parameters)}", "--no-password", *options]
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         env={**os.environ, "PGPASSWORD": password},
         stdout=output,
@@ -44,6 +44,6 @@ def program_run(name: str, url: str, options: Sequence[str], *, output: "IO[byte
         text=True,
         check=False,
     )
-    if done.returncode:
-        error_lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it does not say why"]
-        raise BackupProblem(f"{name} ended with {done.returncode}: {error_lines[-1]}")
+    if completed.returncode:
+        error_lines = [line for line in completed.stderr.splitlines() if line.strip()] or ["it does not say why"]
+        raise BackupProblem(f"{name} ended with {completed.returncode}: {error_lines[-1]}")

@@ -109,8 +109,10 @@ def roles_make(*, superuser_url: str, owner_url: str, application_url: str) -> N
     owner, application = _named(OWNER_URL, owner_url), _named(URL, application_url)
     superuser = login_of(superuser_url)
     if len({owner, application, superuser}) < 3:
-        named = f"{SUPERUSER_URL}: {superuser}, {OWNER_URL}: {owner}, {URL}: {application}"
-        raise RolesProblem(f"three different logins are needed, found {named}: name the owner and the application anew")
+        settings = f"{SUPERUSER_URL}: {superuser}, {OWNER_URL}: {owner}, {URL}: {application}"
+        raise RolesProblem(
+            f"three different logins are needed, found {settings}: name the owner and the application anew"
+        )
     parameters: dict[str, Any] = dict(conninfo_to_dict(superuser_url))
     name = str(conninfo_to_dict(application_url)["dbname"])
     with _connected(make_conninfo(**parameters)) as server:
@@ -267,14 +269,14 @@ def _days_hand_over(
 
 
 def _relation_hand_over(database: "psycopg.Connection[Any]", relation: _Relation, owner: str, application: str) -> None:
-    to = sql.Identifier(application)
+    grantee = sql.Identifier(application)
     _do(database, f"ALTER TABLE {relation.name} OWNER TO {{}}", sql.Identifier(owner))
     if relation.kind == "S":
-        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {relation.name} TO {{}}", to)
+        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {relation.name} TO {{}}", grantee)
         return
-    _do(database, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {relation.name} TO {{}}", to)
+    _do(database, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {relation.name} TO {{}}", grantee)
     for sequence in relation.sequences:
-        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {sequence} TO {{}}", to)
+        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {sequence} TO {{}}", grantee)
     if relation.table in REVOKED:
         database.execute(_revocation(relation.table, application))
 

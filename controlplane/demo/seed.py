@@ -82,10 +82,10 @@ def demo_traffic_keys() -> dict[str, str]:
 
 def _operator(memory: Memory) -> dict[str, str | None]:
     """Return the operator's secrets: no password once its owner changed it, no token once the account is closed."""
-    made = password_generate()
+    new_password = password_generate()
     try:
-        operator = operator_create(email=OPERATOR_EMAIL, password=made, actor=DEMO)
-        password: str | None = memory.prove(operator, made)
+        operator = operator_create(email=OPERATOR_EMAIL, password=new_password, actor=DEMO)
+        password: str | None = memory.prove(operator, new_password)
     except EmailTaken:
         operator = User.objects.get(email=OPERATOR_EMAIL)
         password = memory.password_of(operator, memory.operator)
@@ -101,8 +101,8 @@ def _operator_token(operator: User, stored_token: str | None) -> str:
     tokens = operator_tokens().filter(user=operator)
     if stored_token and tokens.filter(hash=secret_hash(stored_token)).exists():
         return stored_token
-    for lost in tokens.filter(name=TOKEN_NAME, created_by=DEMO.name):
-        operator_token_revoke(actor=DEMO, token=lost)
+    for token in tokens.filter(name=TOKEN_NAME, created_by=DEMO.name):
+        operator_token_revoke(actor=DEMO, token=token)
     return operator_token_create(actor=DEMO, user=operator, name=TOKEN_NAME, scopes=REST_SCOPES)[1].secret
 
 
@@ -168,13 +168,13 @@ def _demo_organisations() -> list[Organisation]:
     """Return the organisations that this module created and that still exist. Others may have reused the slugs."""
     slugs = [demo_organisation.slug for demo_organisation in ORGANISATIONS]
     living = organisations_visible(DEMO).filter(slug__in=slugs).order_by("slug")
-    made = AuditRecord.objects.filter(verb=ORGANISATION_MADE, actor_kind=DEMO.kind, actor_id=DEMO.id)
-    ours = set(
-        made.filter(organisation_id__in=[organisation.pk for organisation in living]).values_list(
+    creations = AuditRecord.objects.filter(verb=ORGANISATION_MADE, actor_kind=DEMO.kind, actor_id=DEMO.id)
+    demo_ids = set(
+        creations.filter(organisation_id__in=[organisation.pk for organisation in living]).values_list(
             "organisation_id", flat=True
         )
     )
-    return [organisation for organisation in living if organisation.pk in ours]
+    return [organisation for organisation in living if organisation.pk in demo_ids]
 
 
 def _key(organisation: Organisation, kind: str, stored_key: str | None) -> str | None:
@@ -185,8 +185,8 @@ def _key_named(organisation: Organisation, name: str, scopes: Sequence[str], sto
     keys = keys_of(organisation)
     if stored_key and keys.filter(hash=secret_hash(stored_key)).exists():
         return stored_key
-    for lost in keys.filter(name=name, created_by=DEMO.public_name).select_related("organisation"):
-        key_revoke(actor=DEMO, key=lost)
+    for key in keys.filter(name=name, created_by=DEMO.public_name).select_related("organisation"):
+        key_revoke(actor=DEMO, key=key)
     try:
         return key_create(actor=DEMO, organisation=organisation, name=name, scopes=scopes)[1].secret
     except LimitReached:

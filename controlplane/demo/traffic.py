@@ -150,9 +150,9 @@ class Traffic:
     def _wait(self, seconds: float) -> None:
         """Sleep in short steps, so that the switch takes effect and the state in Redis stays fresh."""
         until = self.clock() + seconds
-        while (left := until - self.clock()) > 0 and self.is_on():
+        while (remaining_seconds := until - self.clock()) > 0 and self.is_on():
             self.tell(self._state)
-            self.sleep(min(left, LOOK_SECONDS))
+            self.sleep(min(remaining_seconds, LOOK_SECONDS))
 
     def _become(self, state: str, why: str = "") -> None:
         if (state, why) != (self._state, self._why):
@@ -213,15 +213,15 @@ def _keys(file: Path) -> Callable[[], Mapping[str, str]]:
     from controlplane.demo.memory import demo_keys_read
     from controlplane.demo.seed import demo_traffic_keys
 
-    made = dict[str, str]()
+    traffic_keys = dict[str, str]()
 
     def keys() -> Mapping[str, str]:
         if file.exists():
             return demo_keys_read(file)
-        if not made:
+        if not traffic_keys:
             with _connection():
-                made.update(demo_traffic_keys())
-        return made
+                traffic_keys.update(demo_traffic_keys())
+        return traffic_keys
 
     return keys
 

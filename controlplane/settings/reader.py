@@ -79,7 +79,7 @@ class SettingsReader:
     def url(self, name: str, schemes: tuple[str, ...], default: str | None = None) -> str:
         value = self.text(name, default or "")
         if not value:
-            self.reject(name, f"is required: a URL beginning with {' or '.join(f'{s}://' for s in schemes)}")
+            self.reject(name, f"is required: a URL beginning with {' or '.join(f'{scheme}://' for scheme in schemes)}")
             return f"{schemes[0]}://missing"
         problem = _url_problem(value, schemes)
         if problem:
@@ -145,8 +145,8 @@ class SettingsReader:
             return value
         file = self._secret_path(name)
         if file is None or not file.is_file():
-            where = f" or as the file {file}" if file else ""
-            self.reject(name, f"is required{where}; `luminet secrets` prints a fresh set")
+            alternative = f" or as the file {file}" if file else ""
+            self.reject(name, f"is required{alternative}; `luminet secrets` prints a fresh set")
             return None
         return self._secret_file(name, file)
 
@@ -168,5 +168,5 @@ def _url_problem(value: str, schemes: tuple[str, ...]) -> str | None:
     except ValueError as error:
         return f"is no URL: {error}"
     if scheme not in schemes:
-        return f"begins with {scheme or 'nothing'}://, needs {' or '.join(f'{s}://' for s in schemes)}"
+        return f"begins with {scheme or 'nothing'}://, needs {' or '.join(f'{allowed}://' for allowed in schemes)}"
     return None if host else "names no host"

@@ -170,8 +170,8 @@ class Unprivileged:
 def unprivileged_owner() -> Unprivileged | None:
     if os.geteuid() != 0:
         return None
-    nobody = pwd.getpwnam("nobody")
-    return Unprivileged(nobody.pw_uid, nobody.pw_gid)
+    account = pwd.getpwnam("nobody")
+    return Unprivileged(account.pw_uid, account.pw_gid)
 
 
 def is_reachable_by_others(path: Path) -> bool:
@@ -191,10 +191,10 @@ OURS = (
 def folders_make(config: StackConfig) -> None:
     """Create the home, closed to others. As root, others may pass through, so that PostgreSQL gets to its data."""
     config.home.mkdir(parents=True, exist_ok=True)
-    strangers = sorted(entry.name for entry in config.home.iterdir() if not is_ours(entry))
-    if strangers and not config.run.exists():
-        named = ", ".join(strangers[:3])
-        raise StackError(f"{config.home} holds other things ({named}): set LUMINET_HOME to an empty folder.")
+    foreign_entries = sorted(entry.name for entry in config.home.iterdir() if not is_ours(entry))
+    if foreign_entries and not config.run.exists():
+        names = ", ".join(foreign_entries[:3])
+        raise StackError(f"{config.home} holds other things ({names}): set LUMINET_HOME to an empty folder.")
     config.home.chmod(0o711 if os.geteuid() == 0 else 0o700)
     for folder in (config.secrets, config.logs, config.run):
         folder.mkdir(exist_ok=True)

@@ -112,9 +112,9 @@ class Environment(ABC):
 
     def _make_venv(self) -> None:
         """Create the virtualenv without pip: ours installs into it, even if the distribution has no `ensurepip`."""
-        made = run_quietly([sys.executable, "-m", "venv", "--without-pip", str(self.folder)])
-        if made.returncode != 0:
-            raise BootstrapError(f"cannot make {self.folder.name}: {in_one_line(made.stderr or made.stdout)}")
+        completed = run_quietly([sys.executable, "-m", "venv", "--without-pip", str(self.folder)])
+        if completed.returncode != 0:
+            raise BootstrapError(f"cannot make {self.folder.name}: {in_one_line(completed.stderr or completed.stdout)}")
 
     def _prove(self) -> None:
         """Raise BootstrapError if the software does not load, as on an unsupported processor."""

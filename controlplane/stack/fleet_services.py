@@ -50,11 +50,11 @@ def engine_packages_service(bootstrap: Path) -> Service:
 
 
 def sidecar_service(agent: AgentPlaces, *, web: str) -> Service:
-    own = ("--engine-state", str(agent.state), "--address", loopback_address("127.0.0.1", agent.port))
+    own_options = ("--engine-state", str(agent.state), "--address", loopback_address("127.0.0.1", agent.port))
     status = ("--status-port", str(agent.status_port))
     return Service(
         name=agent.name,
-        command=luminet("agent", *_joining(agent.name, agent.home, web), *own, *status),
+        command=luminet("agent", *_joining(agent.name, agent.home, web), *own_options, *status),
         check=partial(data_plane_check, "sidecar", loopback_address("127.0.0.1", agent.status_port)),
         port=agent.status_port,
         needs=CONTROL_PLANE,
@@ -67,10 +67,12 @@ def engine_service(agent: AgentPlaces, *, after: tuple[str, ...]) -> Service:
     """Return an engine with the demo model. It trusts requests signed with the secret that its sidecar wrote."""
     model = ("--model", str(DEMO_MODEL), "--name", DEMO_MODEL_NAME, "--port", str(agent.port))
     fleet = ("--agent-id", agent.name, "--identity-secret-file", str(agent.state / "identity-secret"))
-    own = () if agent.backend == USUAL else ("--backend", agent.backend, *backend_entry(agent.backend).demo_options)
+    own_options = (
+        () if agent.backend == USUAL else ("--backend", agent.backend, *backend_entry(agent.backend).demo_options)
+    )
     return Service(
         name=f"{agent.name}-engine",
-        command=luminet("engine", *model, "--state", str(agent.state), *fleet, *own),
+        command=luminet("engine", *model, "--state", str(agent.state), *fleet, *own_options),
         check=partial(data_plane_check, "engine", loopback_address("127.0.0.1", agent.port)),
         port=agent.port,
         needs=(agent.name, *after),

@@ -81,9 +81,9 @@ def _bring_along(folder: Path, home: Path) -> None:
     """Move the data along when a home was moved: the private place is named after the home's path. When the home was
     copied, the data stays with the original, which still exists."""
     location_file = home / "run" / "private-place"
-    old = Path(location_file.read_text()) if location_file.exists() else None
-    if old and old != folder and not folder.exists() and _is_deserted(old):
-        old.rename(folder)
+    old_folder = Path(location_file.read_text()) if location_file.exists() else None
+    if old_folder and old_folder != folder and not folder.exists() and _is_deserted(old_folder):
+        old_folder.rename(folder)
     write_private(location_file, str(folder))
 
 
@@ -121,11 +121,11 @@ def _create(cluster: Cluster, passwords: dict[str, str]) -> None:
 
 
 def _run(cluster: Cluster, command: list[str], cwd: Path, stdin: str = "") -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=cwd, input=stdin, text=True, capture_output=True, check=False, **identity(cluster.owner)
     )
-    if done.returncode != 0 or "ERROR" in done.stderr or "FATAL" in done.stderr:
-        error_lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
+    if completed.returncode != 0 or "ERROR" in completed.stderr or "FATAL" in completed.stderr:
+        error_lines = (completed.stderr or completed.stdout).strip().splitlines() or ["no reason given"]
         raise StackError(f"PostgreSQL's data could not be made in {cwd.parent}: {error_lines[-1]}")
 
 

@@ -54,8 +54,8 @@ class VllmEnvironment(Environment):
         torch = self._torch([*self.pip, "--python", str(self.python), *INSTALL])
         if not bootstrap.takes_cuda(torch):
             return SIZE
-        more = (CUDA.download_mb - GROUPS["engine"].download_mb, CUDA.disk_mb - GROUPS["engine"].disk_mb)
-        return replace(SIZE, download_mb=SIZE.download_mb + more[0], disk_mb=SIZE.disk_mb + more[1])
+        cuda_extra_mb = (CUDA.download_mb - GROUPS["engine"].download_mb, CUDA.disk_mb - GROUPS["engine"].disk_mb)
+        return replace(SIZE, download_mb=SIZE.download_mb + cuda_extra_mb[0], disk_mb=SIZE.disk_mb + cuda_extra_mb[1])
 
 
 VLLM = VllmEnvironment()

@@ -30,8 +30,8 @@ def _customer(orgs: list[dict[str, Any]]) -> Iterator[str]:
     if not known:
         return
     first, *remaining = known
-    more = f"; also {' and '.join(org['slug'] for org in remaining)}" if remaining else ""
-    yield _line("customer", f"{first['member']['email']} (organisation {first['slug']}{more})")
+    suffix = f"; also {' and '.join(org['slug'] for org in remaining)}" if remaining else ""
+    yield _line("customer", f"{first['member']['email']} (organisation {first['slug']}{suffix})")
     yield _line("password", first["member"]["password"])
 
 

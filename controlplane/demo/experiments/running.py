@@ -50,9 +50,9 @@ def experiment_begin(kind: str, experiment: Experiment, actor: Actor, *, outlive
 
 def _process_begin(kind: str, actor: Actor) -> None:
     """Start the separate process. It inherits the settings, but no pipe that the web's supervisor would wait for."""
-    nothing = subprocess.DEVNULL
+    no_stream = subprocess.DEVNULL
     command = [sys.executable, "-m", PROCESS, kind, actor.id, actor.address, actor.request_id]
-    subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+    subprocess.Popen(command, stdin=no_stream, stdout=no_stream, stderr=no_stream, start_new_session=True)
 
 
 def experiment_told(kind: str) -> Told | None:

@@ -71,7 +71,7 @@ def fault(actor: Actor) -> Iterator[Step | None]:
             _await(lambda: bool(requests), BACK_SECONDS, "The first request was not answered")
             engine = yield from _killed(ENGINE, requests)
             web = yield from _killed(WEB, requests)
-        every = [*engine, *web]
+        requests_meanwhile = [*engine, *web]
     yield Step("Both are back, requests have ended and the key is revoked. Now everything must have been counted.")
     differences = yield from _reconciled(database_now())
     is_shown = are_answered(engine, web) and differences is not None and differences.tokens == 0
@@ -88,7 +88,7 @@ def fault(actor: Actor) -> Iterator[Step | None]:
             ("Reconciliation", compared, "engines, ledger, minutes and pieces, compared after both were back"),
         ],
         facts_title="What was answered meanwhile, and whether all was counted",
-        verdict=f"Fault: {_counted(every)} meanwhile; {compared}",
+        verdict=f"Fault: {_counted(requests_meanwhile)} meanwhile; {compared}",
         tone="ok" if is_shown else "warn",
     )
 
@@ -105,14 +105,14 @@ def _killed(name: str, requests: Sequence[Asked]) -> Generator[Step | None, None
     _kill(service)
     yield Step(f"{name}, process {service.pid}, got SIGKILL.")
     end = began + BACK_SECONDS
-    while (back := _back(name, service.pid)) is None:
+    while (restarted := _back(name, service.pid)) is None:
         if time.monotonic() > end:
             raise NotPossible(f"{name} did not come back within {BACK_SECONDS:.0f} s.")
         yield None
         time.sleep(LOOK_SECONDS)
     meanwhile = list(requests[before:])
     took = time.monotonic() - began
-    yield Step(f"{name} is back after {took:.1f} s as process {back.pid}. Meanwhile: {_words(meanwhile)}.")
+    yield Step(f"{name} is back after {took:.1f} s as process {restarted.pid}. Meanwhile: {_words(meanwhile)}.")
     return meanwhile
 
 
@@ -124,9 +124,9 @@ def _kill(service: Service) -> None:
         raise NotPossible(f"{service.name} could not be killed: {error.strerror}.") from None
 
 
-def _back(name: str, old: int) -> Service | None:
+def _back(name: str, old_pid: int) -> Service | None:
     service = next((service for service in _services() if service.name == name), None)
-    return service if service is not None and service.pid != old and service.state == "ready" else None
+    return service if service is not None and service.pid != old_pid and service.state == "ready" else None
 
 
 def _running(services: Sequence[Service], name: str) -> Service:
@@ -140,8 +140,8 @@ def _services() -> list[Service]:
     """Read the services from `luminet stack status`: the control plane has no other view of the stack it may run in."""
     command = [sys.executable, "-m", "controlplane.cli", "stack", "status", "--json"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=STATUS_SECONDS, check=True)
-        return services_read(json.loads(done.stdout))
+        completed = subprocess.run(command, capture_output=True, timeout=STATUS_SECONDS, check=True)
+        return services_read(json.loads(completed.stdout))
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
         raise NotPossible("No embedded stack tells here what it runs.") from None
 

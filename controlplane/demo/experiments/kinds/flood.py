@@ -34,16 +34,16 @@ def flood(actor: Actor) -> Iterator[Step]:
         f"A made-up trace: a quiet tenant with {CONVERSATIONS} conversations of {TURNS} turns, "
         f"a flooder with {FLOOD} times as many prompts, no block twice; a pool of {POOL_TOKENS:,} tokens."
     )
-    ours = _replayed(trace, ())
-    yield Step(f"With fair shares the quiet tenant gets {_percent(ours, 'quiet')} from cache.")
+    fair = _replayed(trace, ())
+    yield Step(f"With fair shares the quiet tenant gets {_percent(fair, 'quiet')} from cache.")
     shared = _replayed(trace, ("--one-cache",))
     yield Step(
         f"In one least-recently-used cache it gets {_percent(shared, 'quiet')}.",
-        facts=[*_facts("Fair shares", ours), *_facts("One LRU cache", shared)],
+        facts=[*_facts("Fair shares", fair), *_facts("One LRU cache", shared)],
         facts_title="Share of prompt tokens served from cache, same trace",
-        verdict=f"Flood: the quiet tenant keeps {_percent(ours, 'quiet')}, "
+        verdict=f"Flood: the quiet tenant keeps {_percent(fair, 'quiet')}, "
         f"{_percent(shared, 'quiet')} in one LRU cache",
-        tone="ok" if _of(ours, "quiet")["hit_ratio"] > _of(shared, "quiet")["hit_ratio"] else "warn",
+        tone="ok" if _of(fair, "quiet")["hit_ratio"] > _of(shared, "quiet")["hit_ratio"] else "warn",
     )
 
 
@@ -68,7 +68,7 @@ def flood_trace() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _replayed(trace: str, more: Sequence[str]) -> dict[str, Any]:
+def _replayed(trace: str, options: Sequence[str]) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
@@ -79,17 +79,21 @@ def _replayed(trace: str, more: Sequence[str]) -> dict[str, Any]:
         *OPTIONS,
         "--flood",
         str(FLOOD),
-        *more,
+        *options,
     ]
     try:
-        done = subprocess.run(command, input=trace.encode(), capture_output=True, timeout=REPLAY_SECONDS, check=False)
+        completed = subprocess.run(
+            command, input=trace.encode(), capture_output=True, timeout=REPLAY_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         raise NotPossible(f"luminet replay did not end within {REPLAY_SECONDS:.0f} s.") from None
-    if done.returncode:
-        why = done.stderr.decode(errors="replace").strip().splitlines()
-        raise NotPossible(f"luminet replay ended with {done.returncode}: {why[-1][:200] if why else 'it said nothing'}")
+    if completed.returncode:
+        why = completed.stderr.decode(errors="replace").strip().splitlines()
+        raise NotPossible(
+            f"luminet replay ended with {completed.returncode}: {why[-1][:200] if why else 'it said nothing'}"
+        )
     try:
-        row: dict[str, Any] = json.loads(done.stdout)["rows"][0]
+        row: dict[str, Any] = json.loads(completed.stdout)["rows"][0]
         return {usage["namespace"]: usage for usage in row["by_namespace"]}
     except (ValueError, LookupError, TypeError):
         raise NotPossible("luminet replay told what this page does not know.") from None

@@ -100,12 +100,12 @@ def _felt(
         f"{acknowledged.done}/{acknowledged.total} acknowledged, then “{reason}”",
         tone="ok" if is_shown else "warn",
     )
-    back = policy_rollback(
+    rolled_back = policy_rollback(
         actor=actor, place=scope, to_revision=revision, expected=frozenset({revision + 1}), note="Five minutes: undone"
     )
     left_clear(KIND)
     yield Step(f"Revision {revision + 2} says again what revision {revision} said.")
-    yield from _acknowledged(back)
+    yield from _acknowledged(rolled_back)
 
 
 def _acknowledged(outcome: Outcome) -> Generator[Step, None, Acknowledged]:
@@ -135,11 +135,15 @@ def _read(steps: "QuerySet[OperationStep]") -> Acknowledged:
 
 def undo(actor: Actor) -> bool:
     """Roll back the revision that a run left in force, unless someone has published since: their revision stays."""
-    left = left_take(KIND)
-    if left is None:
+    undo_fields = left_take(KIND)
+    if undo_fields is None:
         return False
     organisation, namespace = place_of(actor, POLICY)
-    scope, revision, back_to = Place(organisation, namespace), int(str(left["revision"])), int(str(left["back_to"]))
+    scope, revision, back_to = (
+        Place(organisation, namespace),
+        int(str(undo_fields["revision"])),
+        int(str(undo_fields["back_to"])),
+    )
     is_undone = False
     if level_of(scope).revision == revision:
         try:
