@@ -94,21 +94,21 @@ def memory(context: Context) -> Iterator[Finding]:
     yield from memory_findings(MemorySeen(total, available, limit, used, swap_used, swap, _pools_bytes(context)))
 
 
-def memory_findings(seen: MemorySeen) -> Iterator[Finding]:
-    total = min(seen.total_bytes, seen.limit_bytes or seen.total_bytes)
-    within = seen.total_bytes if seen.limit_bytes is None else seen.limit_bytes - seen.used_of_limit_bytes
-    free_bytes = min(seen.available_bytes, within)
-    by = "" if seen.limit_bytes is None else ", by this container's limit"
+def memory_findings(memory: MemorySeen) -> Iterator[Finding]:
+    total = min(memory.total_bytes, memory.limit_bytes or memory.total_bytes)
+    within = memory.total_bytes if memory.limit_bytes is None else memory.limit_bytes - memory.used_of_limit_bytes
+    free_bytes = min(memory.available_bytes, within)
+    by = "" if memory.limit_bytes is None else ", by this container's limit"
     says, do = f"{_size(free_bytes)} of {_size(total)} memory left{by}", "give it more memory, or run less beside it"
     yield warning("memory", says, do) if free_bytes < 0.1 * total and free_bytes < GIB else ok("memory", says)
-    if seen.pools_bytes:
-        pools = f"have pools of {_size(seen.pools_bytes)} together, of {_size(total)} memory"
-        if seen.pools_bytes + CONTROL_PLANE_BYTES <= total:
+    if memory.pools_bytes:
+        pools = f"have pools of {_size(memory.pools_bytes)} together, of {_size(total)} memory"
+        if memory.pools_bytes + CONTROL_PLANE_BYTES <= total:
             yield ok("pools", f"Engines here {pools}")
         else:
             yield warning("pools", f"Too much is promised: engines here {pools}", "start engines with a smaller --pool")
-    if seen.swap_total_bytes and seen.swap_used_bytes > 0.5 * seen.swap_total_bytes:
-        used = f"{_size(seen.swap_used_bytes)} of {_size(seen.swap_total_bytes)} swap are used"
+    if memory.swap_total_bytes and memory.swap_used_bytes > 0.5 * memory.swap_total_bytes:
+        used = f"{_size(memory.swap_used_bytes)} of {_size(memory.swap_total_bytes)} swap are used"
         yield warning("swap", f"{used}: what waits there is slow", "run less here, or give it more memory")
 
 

@@ -41,9 +41,9 @@ def web(context: Context) -> Iterator[Finding]:
     public = None
     if environment.base_url != web_url:
         public = in_background(partial(web_see, f"{environment.base_url}/healthz", seconds))
-    seen, log = web_see(f"{web_url}/readyz", seconds), context.place.log_advice("web")
-    if log or seen.problem is None:
-        yield web_finding(web_url, seen, do=log or "see the web's log")
+    web_state, log = web_see(f"{web_url}/readyz", seconds), context.place.log_advice("web")
+    if log or web_state.problem is None:
+        yield web_finding(web_url, web_state, do=log or "see the web's log")
     else:
         yield not_examined("web", f"no web process listens on this machine ({web_url})")
     if public is None:
@@ -63,16 +63,16 @@ def remote(context: Context) -> Iterator[Finding]:
     yield web_finding(url, remote_web(context), do=do)
 
 
-def web_finding(address: str, seen: WebSeen, *, do: str) -> Finding:
+def web_finding(address: str, web_state: WebSeen, *, do: str) -> Finding:
     """Evaluate the web by /readyz."""
     name = f"The web at {address}"
-    if seen.problem is not None:
-        return broken("web", f"{name} does not answer: {seen.problem}", do)
-    checks = seen.told.get("checks")
+    if web_state.problem is not None:
+        return broken("web", f"{name} does not answer: {web_state.problem}", do)
+    checks = web_state.told.get("checks")
     if not isinstance(checks, dict):
-        says = f"{name} answers with status {seen.status}, and not as Luminet does"
+        says = f"{name} answers with status {web_state.status}, and not as Luminet does"
         return broken("web", says, "see that the address leads to a control plane")
-    if seen.status == 200:
+    if web_state.status == 200:
         return ok("web", f"{name} answers and is ready")
     wrong = "; ".join(f"{check}: {value}" for check, value in checks.items() if value != "ok")
     return broken("web", f"{name} is not ready: {wrong}", do)

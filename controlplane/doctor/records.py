@@ -155,9 +155,9 @@ def anchors(context: Context) -> Iterator[Finding]:
             says = "LUMINET_AUDIT_ANCHOR_FILE is not set for this process: it anchors the audit trail nowhere"
             yield note("anchors", f"{says}, which is well where the worker has it")
             return
-        seen = anchors_seen(file)
-        age = 0.0 if seen.since is None else (now - seen.since).total_seconds()
-        yield anchor_finding(file, seen.problems, age, has_begun=seen.has_begun)
+        anchor_state = anchors_seen(file)
+        age = 0.0 if anchor_state.since is None else (now - anchor_state.since).total_seconds()
+        yield anchor_finding(file, anchor_state.problems, age, has_begun=anchor_state.has_begun)
 
 
 def anchor_finding(

@@ -86,27 +86,27 @@ def _family(supervisor: int | None) -> frozenset[int]:
         return frozenset({supervisor})
 
 
-def port_findings(seen: Sequence[PortSeen], *, runs: bool) -> list[Finding]:
-    problems = [_port_problem(port, runs=runs) for port in seen]
+def port_findings(ports: Sequence[PortSeen], *, runs: bool) -> list[Finding]:
+    problems = [_port_problem(port, runs=runs) for port in ports]
     findings = [finding for finding in problems if finding is not None]
-    listeners_ok = [port.listener for port, problem in zip(seen, problems, strict=True) if problem is None]
+    listeners_ok = [port.listener for port, problem in zip(ports, problems, strict=True) if problem is None]
     if not listeners_ok:
         return findings
     names = ", ".join(f"{listener.port} ({listener.part})" for listener in listeners_ok)
     return [ok("ports", f"Ports {'held by' if runs else 'free for'} this stack: {names}"), *findings]
 
 
-def _port_problem(seen: PortSeen, *, runs: bool) -> Finding | None:
-    part, host, port, setting = seen.listener
+def _port_problem(port_state: PortSeen, *, runs: bool) -> Finding | None:
+    part, host, port, setting = port_state.listener
     alternative_port = port + 10 if port < 65_000 else port - 100
-    if seen.error is not None and seen.error.errno != errno.EADDRINUSE:
-        why = (seen.error.strerror or str(seen.error)).lower()
+    if port_state.error is not None and port_state.error.errno != errno.EADDRINUSE:
+        why = (port_state.error.strerror or str(port_state.error)).lower()
         says = f"Nothing can listen on {host} port {port} for {part}: {why}"
         return broken("ports", says, f"{setting}={alternative_port} make up")
     # The check of the parts reports a part that does not listen. A process that we cannot see may be that part.
-    if seen.error is None or seen.is_ours or (runs and seen.holder is None):
+    if port_state.error is None or port_state.is_ours or (runs and port_state.holder is None):
         return None
-    holder = seen.holder or "another program (who it is, its user or root can see: ss -ltnp)"
+    holder = port_state.holder or "another program (who it is, its user or root can see: ss -ltnp)"
     says = f"Port {port}, which {part} wants, is held by {holder}"
     return broken("ports", says, f"stop that, or {setting}={alternative_port} make up")
 
@@ -147,8 +147,8 @@ def parts(context: Context) -> Iterator[Finding]:
 
 def _health(row: Mapping[str, Any], seconds: float) -> tuple[str | None, Mapping[str, Any]]:
     """Return why the part does not answer, if so, and what it reports."""
-    seen = web_see(f"{loopback_address(LOCALHOST, row['port'])}/health", seconds)
-    return seen.problem or (None if seen.status == 200 else f"status {seen.status}"), seen.told
+    health = web_see(f"{loopback_address(LOCALHOST, row['port'])}/health", seconds)
+    return health.problem or (None if health.status == 200 else f"status {health.status}"), health.told
 
 
 def part_finding(name: str, problem: str | None, health: Mapping[str, Any], *, log: str) -> Finding:

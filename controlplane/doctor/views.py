@@ -133,10 +133,10 @@ def remote_web(context: Context) -> WebSeen:
 
 
 def answering_web(context: Context) -> WebSeen:
-    seen = remote_web(context)
-    if seen.problem is not None:
+    web_state = remote_web(context)
+    if web_state.problem is not None:
         raise NotExamined("the control plane does not answer")
-    return seen
+    return web_state
 
 
 def moment(value: Any) -> datetime | None:
