@@ -61,8 +61,8 @@ def restore(request: Asked) -> int:
 def _brought_back(request: Asked, file: Path) -> dict[str, Any]:
     (url, application), now = _logins(), datetime.now(UTC)
     name = database_name(url)
-    fresh = f"{name[:48]}_restoring"
-    _django_with(with_database(url, fresh))
+    new_name = f"{name[:48]}_restoring"
+    _django_with(with_database(url, new_name))
     from controlplane.backups import restoring
 
     restoring.backup_check(file)
@@ -70,23 +70,23 @@ def _brought_back(request: Asked, file: Path) -> dict[str, Any]:
         if not request.dry_run:
             nobody_check(server, name)
             agreed(_question(server, name, file), name, yes=request.yes)
-        server.drop(fresh)  # left over from an interrupted restore
-        server.create(fresh)
+        server.drop(new_name)  # left over from an interrupted restore
+        server.create(new_name)
         try:
-            with working(f"reading {file} into {fresh}"):
-                restoring.backup_load(with_database(url, fresh), file)
+            with working(f"reading {file} into {new_name}"):
+                restoring.backup_load(with_database(url, new_name), file)
             with working("beginning a new era"):
                 restoring.schema_bring_up(application)
                 era, endings = _began(trail, now=now, dry_run=request.dry_run)
             restoring.connections_end()
             if request.dry_run:
-                server.drop(fresh)
+                server.drop(new_name)
                 aside_name = None
             else:
-                aside_name = restoring.put_in_place(server, fresh=fresh, name=name, now=now)
+                aside_name = restoring.put_in_place(server, fresh=new_name, name=name, now=now)
         except BaseException:
             restoring.connections_end()
-            server.drop(fresh)
+            server.drop(new_name)
             raise
     return _facts(era, endings, aside_name)
 

@@ -80,8 +80,8 @@ def secrets_check() -> None:
     last = AuditRecord.objects.order_by("-seq").first()
     if last is None:
         return
-    before = AuditRecord.objects.filter(seq=last.seq - 1).values_list("hash", flat=True).first()
-    if not Links().fits(bytes(before) if before else GENESIS, last):
+    previous_hash = AuditRecord.objects.filter(seq=last.seq - 1).values_list("hash", flat=True).first()
+    if not Links().fits(bytes(previous_hash) if previous_hash else GENESIS, last):
         raise BackupProblem("LUMINET_SIGNING_KEY: another one than the backup's, or the end of its audit trail changed")
 
 

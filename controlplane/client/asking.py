@@ -67,14 +67,14 @@ def idle_wait(rest: Rest, agent: str, *, deadline: float) -> None:
 
     Only a heartbeat proves that: a report moves `last_seen_at` and leaves the previous heartbeat's numbers.
     """
-    path, before, pause = f"/fleet/agents/{segment(agent)}", None, STEP_SECONDS
+    path, first_heartbeat, pause = f"/fleet/agents/{segment(agent)}", None, STEP_SECONDS
     with working(f"Waiting for the last answers of {plain(agent)}"):
         while True:
             status = shaped(rest.get(path).body, SEEN)
             heartbeat = status.get("heartbeat", status["last_seen_at"])  # an older control plane has no such field
-            before = heartbeat if before is None else before
+            first_heartbeat = heartbeat if first_heartbeat is None else first_heartbeat
             open_requests = (status["running"] or 0) + (status["waiting"] or 0)
-            if open_requests == 0 and heartbeat != before:
+            if open_requests == 0 and heartbeat != first_heartbeat:
                 return
             if time.monotonic() + pause > deadline:
                 raise ClientError(

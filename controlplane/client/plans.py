@@ -29,8 +29,8 @@ class Outdated(ClientError):
 
     exit_status = 3
 
-    def __init__(self, planned: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        lines = list(_differences(planned, now)) or ["its hash or its summary does not belong to its changes"]
+    def __init__(self, planned: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+        lines = list(_differences(planned, current)) or ["its hash or its summary does not belong to its changes"]
         first = "The plan is out of date. Nothing was changed. Run `luminet plan` again. Differences:"
         super().__init__("\n".join([first, *shortened(lines, NAMED_AT_MOST)]))
 
@@ -42,9 +42,9 @@ class Reviewed:
     request: Mapping[str, Any]
     plan: Mapping[str, Any]
 
-    def check(self, now: Mapping[str, Any]) -> None:
-        if self.plan != now:
-            raise Outdated(self.plan, now)
+    def check(self, current: Mapping[str, Any]) -> None:
+        if self.plan != current:
+            raise Outdated(self.plan, current)
 
 
 def plan_write(name: str, reviewed: Reviewed) -> None:
@@ -87,8 +87,8 @@ def _private(name: str, flags: int) -> int:
     return descriptor
 
 
-def _differences(planned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    planned_changes, current_changes = _by_name(planned), _by_name(now)
+def _differences(planned: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+    planned_changes, current_changes = _by_name(planned), _by_name(current)
     for verb, scope in {**planned_changes, **current_changes}:
         before, after = planned_changes.get((verb, scope)), current_changes.get((verb, scope))
         if before != after:

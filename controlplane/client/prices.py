@@ -50,9 +50,9 @@ def prices(session: Session, scope: str | None, limit: int | None) -> None:
 def set_prices(session: Session, file: str, dry_run: bool, yes: bool) -> int:
     """Replace the price list. Past prices that the file omits stay, because they have been invoiced."""
     answer = session.rest.get("/prices")
-    now = shaped(answer.body, PRICES)
-    desired = _with_past(_read(file), now["prices"])
-    changes = _changes(now, desired)
+    current = shaped(answer.body, PRICES)
+    desired = _with_past(_read(file), current["prices"])
+    changes = _changes(current, desired)
     if not session.as_json:
         session.paper.say(*(_line(change, session.paper) for change in changes) if changes else ["Nothing to change."])
     if dry_run or not changes:
@@ -64,18 +64,18 @@ def set_prices(session: Session, file: str, dry_run: bool, yes: bool) -> int:
     return 0
 
 
-def _row(price: Price, price_list: Sequence[Price]) -> list[Any]:
-    state = _state(price, price_list) + (", example" if price["is_example"] else "")
+def _row(price: Price, listed_prices: Sequence[Price]) -> list[Any]:
+    state = _state(price, listed_prices) + (", example" if price["is_example"] else "")
     return [price["model"] or EVERY_MODEL, price["valid_from"], *(price[name] for name in ASKED), state]
 
 
-def _state(price: Price, price_list: Sequence[Price]) -> str:
+def _state(price: Price, listed_prices: Sequence[Price]) -> str:
     today = _today()
     if price["valid_from"] > today:
         return "to come"
     begun = [
         candidate["valid_from"]
-        for candidate in price_list
+        for candidate in listed_prices
         if candidate["model"] == price["model"] and candidate["valid_from"] <= today
     ]
     return "in force" if price["valid_from"] == max(begun) else "over"
@@ -120,10 +120,10 @@ def _with_past(document: dict[str, Any], known: Sequence[Price]) -> dict[str, An
     return {**document, "prices": [*past_prices, *document["prices"]]}
 
 
-def _changes(now: Mapping[str, Any], desired: Mapping[str, Any]) -> list[Change]:
-    before = {_place(price): price for price in now["prices"]}
+def _changes(current: Mapping[str, Any], desired: Mapping[str, Any]) -> list[Change]:
+    before = {_place(price): price for price in current["prices"]}
     after = {_place(price): price for price in desired["prices"]}
-    currency = {"what": "currency", "before": now["currency"], "after": desired.get("currency")}
+    currency = {"what": "currency", "before": current["currency"], "after": desired.get("currency")}
     changed = [currency] if currency["before"] != currency["after"] else []
     return [*changed, *(_change(key, before.get(key), after.get(key)) for key in _differing(before, after))]
 

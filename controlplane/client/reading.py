@@ -270,7 +270,7 @@ def _shape(fields: Iterable[str]) -> Shape:
     return {head: {rest: object} if rest else object for head, _, rest in (field.partition(".") for field in fields)}
 
 
-def _at(item: Mapping[str, Any], field: str) -> Any:
+def _at(record: Mapping[str, Any], field: str) -> Any:
     for name in field.split("."):
-        item = item[name]
-    return item
+        record = record[name]
+    return record

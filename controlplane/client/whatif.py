@@ -48,8 +48,8 @@ def what_if(session: Session, place: str, ttl: int | None, mode: str | None, lim
 
 
 def _table(forecast: Mapping[str, Any], paper: Paper) -> None:
-    now, then = _column(forecast["now"]), _column(forecast["then"])
-    paper.table(["", "IN FORCE", "THEN"], [[name, now[name], then[name]] for name in now], empty="")
+    current, proposed = _column(forecast["now"]), _column(forecast["then"])
+    paper.table(["", "IN FORCE", "THEN"], [[name, current[name], proposed[name]] for name in current], empty="")
     measured = forecast["measured_hit_ratio"]
     measurement = "nothing was measured" if measured is None else f"{percent(measured)} measured over 24 h"
     covered = (
