@@ -21,8 +21,8 @@ def steady_now() -> datetime:
 class SteadyEntry(ScheduleEntry):
     """A schedule entry whose schedule takes its time from `steady_now`, for itself and for the scheduler."""
 
-    def __init__(self, *, last_run_at: datetime | None = None, **named: Any) -> None:
-        super().__init__(last_run_at=last_run_at, **named)
+    def __init__(self, *, last_run_at: datetime | None = None, **options: Any) -> None:
+        super().__init__(last_run_at=last_run_at, **options)
         assert self.schedule is not None, f"{self.name} has no schedule"
         vars(self.schedule)["nowfun"] = steady_now  # its stubs lack it
         self.last_run_at = last_run_at or self.default_now()

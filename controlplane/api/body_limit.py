@@ -49,15 +49,15 @@ class BodyLimit:
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
         """Count a body of unknown size. Beyond the limit, Django sees a disconnect and the caller gets a 413."""
-        seen, has_begun = 0, False
+        received_bytes, has_begun = 0, False
 
         async def counted_receive() -> object:
-            nonlocal seen
-            if seen > limit:
+            nonlocal received_bytes
+            if received_bytes > limit:
                 return {"type": "http.disconnect"}
             message = await receive()
-            seen += len(message.get("body", b""))
-            return message if seen <= limit else {"type": "http.disconnect"}
+            received_bytes += len(message.get("body", b""))
+            return message if received_bytes <= limit else {"type": "http.disconnect"}
 
         async def noticed_send(message: object) -> None:
             nonlocal has_begun
@@ -65,7 +65,7 @@ class BodyLimit:
             await send(message)
 
         await self._inner(scope, counted_receive, noticed_send)
-        if seen > limit and not has_begun:
+        if received_bytes > limit and not has_begun:
             await _send(send, scope, too_large(limit))
 
 

@@ -39,12 +39,12 @@ def _bytes(text: str) -> bytes:
     if len(text) > LONGEST_CURSOR or not text.isascii():
         _refuse()
     try:
-        found = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        decoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error:
         _refuse()
-    if _text(found) != text:  # one cursor has one spelling
+    if _text(decoded) != text:  # one cursor has one spelling
         _refuse()
-    return found
+    return decoded
 
 
 def _text(data: bytes) -> str:

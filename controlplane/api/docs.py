@@ -99,17 +99,17 @@ def described(document: Document, section: Section) -> list[Described]:
 
 
 def shapes(document: Document) -> list[Shape]:
-    found = document["components"]["schemas"]
+    schemas = document["components"]["schemas"]
     return [
-        Shape(f"object-{name}", name, prose(found[name]["description"]), object_rows(document, found[name]))
+        Shape(f"object-{name}", name, prose(schemas[name]["description"]), object_rows(document, schemas[name]))
         for name in OBJECTS
     ]
 
 
 def problems(document: Document) -> list[Refusal]:
     """Return every kind of problem, ordered by status."""
-    found = [_refusal(kind, one) for kind, one in document["components"]["responses"].items()]
-    return sorted(found, key=lambda one: one.status)
+    refusals = [_refusal(kind, response) for kind, response in document["components"]["responses"].items()]
+    return sorted(refusals, key=lambda refusal: refusal.status)
 
 
 def problem_example(document: Document) -> SafeString:
@@ -117,8 +117,10 @@ def problem_example(document: Document) -> SafeString:
 
 
 def _refusal(kind: str, response: Document) -> Refusal:
-    shown = response["content"][CONTENT_TYPE]["example"]
-    return Refusal(kind, shown["status"], shown["title"], response["description"].removeprefix(f"{shown['title']}: "))
+    example = response["content"][CONTENT_TYPE]["example"]
+    return Refusal(
+        kind, example["status"], example["title"], response["description"].removeprefix(f"{example['title']}: ")
+    )
 
 
 def slug(name: str) -> str:
@@ -144,12 +146,12 @@ def _described(document: Document, path: str, method: str, operation: Document) 
     words, summary = operation["description"], operation["summary"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
     schema = None if body is None else resolved(document, body["schema"])
-    parameters = [resolved(document, one) for one in operation["parameters"]]
+    parameters = [resolved(document, parameter) for parameter in operation["parameters"]]
     return Described(
         **_names(path, method, operation),
         words=None if words.removesuffix(".") == summary else prose(words),
         who=prose(operation["x-luminet-who"]),
-        parameters=[_parameter(document, one) for one in parameters],
+        parameters=[_parameter(document, parameter) for parameter in parameters],
         body=[] if schema is None else body_rows(document, schema, linked=OBJECTS),
         body_words=None if schema is None or "description" not in schema else prose(schema["description"]),
         curl=_curl(path, method, parameters, body),
@@ -164,24 +166,28 @@ def _path(path: str) -> SafeString:
     return mark_safe(re.sub(r"\{(\w+)\}", r"<var>{\1}</var>", breakable))  # escaped above
 
 
-def _parameter(document: Document, one: Document) -> Row:
-    schema = resolved(document, one["schema"])
+def _parameter(document: Document, parameter: Document) -> Row:
+    schema = resolved(document, parameter["schema"])
     return Row(
-        name=one["name"],
+        name=parameter["name"],
         kind=type_words(document, schema),
-        bounds="" if one["in"] == "path" else bounds_words(document, schema),
-        words=prose(one["description"]),
-        place=one["in"],
-        is_required=one["required"] and one["in"] != "path",
+        bounds="" if parameter["in"] == "path" else bounds_words(document, schema),
+        words=prose(parameter["description"]),
+        place=parameter["in"],
+        is_required=parameter["required"] and parameter["in"] != "path",
     )
 
 
 def _curl(path: str, method: str, parameters: list[Document], body: Document | None) -> SafeString:
     """Return a curl command that can be pasted where URL and TOKEN are set."""
-    for one in parameters:
-        path = path.replace(f"{{{one['name']}}}", str(one.get("example", "")))
+    for parameter in parameters:
+        path = path.replace(f"{{{parameter['name']}}}", str(parameter.get("example", "")))
     verb = "" if method == "get" else f"-X {method.upper()} "
-    headers = [f"{one['name']}: {one['example']}" for one in parameters if one["in"] == "header" and one["required"]]
+    headers = [
+        f"{parameter['name']}: {parameter['example']}"
+        for parameter in parameters
+        if parameter["in"] == "header" and parameter["required"]
+    ]
     parts = [f'curl {verb}"$URL{path}"', '-H "Authorization: Bearer $TOKEN"']
     parts += [f"-H {shlex.quote(header)}" for header in headers]
     if body is not None:
@@ -191,9 +197,9 @@ def _curl(path: str, method: str, parameters: list[Document], body: Document | N
 
 
 def _answers(document: Document, operation: Document) -> Iterator[Answered]:
-    for status, found in operation["responses"].items():
+    for status, response in operation["responses"].items():
         if status < "400":
-            answer = resolved(document, found)
+            answer = resolved(document, response)
             content = answer.get("content", {}).get("application/json")
             headers = [name for name in answer.get("headers", {}) if not name.startswith("RateLimit")]
             yield Answered(
@@ -205,9 +211,9 @@ def _answers(document: Document, operation: Document) -> Iterator[Answered]:
 
 
 def _refusals(document: Document, operation: Document) -> Iterator[Refusal]:
-    for status, found in operation["responses"].items():
+    for status, response in operation["responses"].items():
         if status >= "400":
-            yield _refusal(found["$ref"].rpartition("/")[2], resolved(document, found))
+            yield _refusal(response["$ref"].rpartition("/")[2], resolved(document, response))
 
 
 def highlighted(value: Any) -> SafeString:

@@ -30,13 +30,13 @@ class Row:
     is_required: bool = False
 
 
-def resolved(document: Document, found: Document) -> Document:
+def resolved(document: Document, node: Document) -> Document:
     """Return what a reference refers to, merged with the members next to it."""
-    if "$ref" not in found:
-        return found
-    _, _, kind, name = found["$ref"].split("/")
-    beside = {key: value for key, value in found.items() if key != "$ref"}
-    return {**document["components"][kind][name], **beside}
+    if "$ref" not in node:
+        return node
+    _, _, kind, name = node["$ref"].split("/")
+    siblings = {key: value for key, value in node.items() if key != "$ref"}
+    return {**document["components"][kind][name], **siblings}
 
 
 def prose(text: str) -> SafeString:
@@ -68,10 +68,13 @@ def _rows(document: Document, schema: Document, prefix: str, linked: Collection[
 
 def description_of(document: Document, schema: Document) -> str:
     """Return the schema's description, or the first of its alternatives'."""
-    found = resolved(document, schema)
-    if "description" in found:
-        return str(found["description"])
-    return next((words for one in found.get("anyOf", []) if (words := description_of(document, one))), "")
+    resolved_schema = resolved(document, schema)
+    if "description" in resolved_schema:
+        return str(resolved_schema["description"])
+    return next(
+        (words for alternative in resolved_schema.get("anyOf", []) if (words := description_of(document, alternative))),
+        "",
+    )
 
 
 def default_words(schema: Document) -> str:
@@ -90,32 +93,41 @@ def type_words(document: Document, schema: Document, linked: Collection[str] = (
     name = schema.get("$ref", "").rpartition("/")[2]
     if name in linked:
         return format_html('<a href="objects#object-{0}">{0}</a>', name)
-    found = resolved(document, schema)
-    if "anyOf" in found:
-        return _joined([type_words(document, one, linked) for one in found["anyOf"]])
-    if "enum" in found or "const" in found:
-        named = [format_html("<code>{}</code>", one) for one in found.get("enum", [found.get("const")])]
-        return _joined(named, ", " if len(named) > 3 else " or ")
-    if found.get("type") == "array":
-        return format_html("list of {}", type_words(document, found["items"], linked))
-    if found.get("type") == "object" and 0 < len(found.get("properties", ())) <= 3:
-        return format_html("{{{}}}", ", ".join(found["properties"]))
-    return SafeString(escape(FORMATS.get(found.get("format", ""), found.get("type", "any value"))))
+    resolved_schema = resolved(document, schema)
+    if "anyOf" in resolved_schema:
+        return _joined([type_words(document, alternative, linked) for alternative in resolved_schema["anyOf"]])
+    if "enum" in resolved_schema or "const" in resolved_schema:
+        choices = [
+            format_html("<code>{}</code>", choice)
+            for choice in resolved_schema.get("enum", [resolved_schema.get("const")])
+        ]
+        return _joined(choices, ", " if len(choices) > 3 else " or ")
+    if resolved_schema.get("type") == "array":
+        return format_html("list of {}", type_words(document, resolved_schema["items"], linked))
+    if resolved_schema.get("type") == "object" and 0 < len(resolved_schema.get("properties", ())) <= 3:
+        return format_html("{{{}}}", ", ".join(resolved_schema["properties"]))
+    return SafeString(escape(FORMATS.get(resolved_schema.get("format", ""), resolved_schema.get("type", "any value"))))
 
 
 def _joined(alternatives: list[SafeString], between: str = " or ") -> SafeString:
-    return format_html_join(between, "{}", ((one,) for one in alternatives))
+    return format_html_join(between, "{}", ((alternative,) for alternative in alternatives))
 
 
 def bounds_words(document: Document, schema: Document) -> str:
     """Return the bounds of a value, as text."""
-    found = resolved(document, schema)
-    parts = [bounds_words(document, one) for one in found.get("anyOf", [])]
-    if found.get("type") == "array":
-        parts += [_span(found, "minItems", "maxItems", " of them"), bounds_words(document, found["items"])]
-    parts += [_span(found, "minLength", "maxLength", " characters"), _span(found, "minimum", "maximum", "")]
-    if "pattern" in found:
-        parts.append(PATTERNS.get(found["pattern"], ""))
+    resolved_schema = resolved(document, schema)
+    parts = [bounds_words(document, alternative) for alternative in resolved_schema.get("anyOf", [])]
+    if resolved_schema.get("type") == "array":
+        parts += [
+            _span(resolved_schema, "minItems", "maxItems", " of them"),
+            bounds_words(document, resolved_schema["items"]),
+        ]
+    parts += [
+        _span(resolved_schema, "minLength", "maxLength", " characters"),
+        _span(resolved_schema, "minimum", "maximum", ""),
+    ]
+    if "pattern" in resolved_schema:
+        parts.append(PATTERNS.get(resolved_schema["pattern"], ""))
     return "; ".join(dict.fromkeys(part for part in parts if part))
 
 

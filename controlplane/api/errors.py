@@ -40,8 +40,8 @@ class ForeignTag(RefusedRequest):
     """If-Match names no revision, so it can never match."""
 
     def __init__(self, tag: str) -> None:
-        what = "a weak ETag, which never matches" if tag.startswith("W/") else "not the ETag of a revision"
-        super().__init__("If-Match", f'{shown(tag)} is {what}: send the revision in double quotes, as in "7"')
+        reason = "a weak ETag, which never matches" if tag.startswith("W/") else "not the ETag of a revision"
+        super().__init__("If-Match", f'{shown(tag)} is {reason}: send the revision in double quotes, as in "7"')
 
 
 def shown(text: str) -> str:

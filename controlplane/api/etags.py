@@ -45,7 +45,7 @@ def if_none_match_matches(header: str | None, revision: int) -> bool:
 def has_tag(header: str | None, tag: str) -> bool:
     """Compare as weak tags are. A malformed header counts as absent, so its sender gets the full answer."""
     tags = _tags(header or "") or []
-    return tags == ["*"] or tag.removeprefix("W/") in {one.removeprefix("W/") for one in tags}
+    return tags == ["*"] or tag.removeprefix("W/") in {listed_tag.removeprefix("W/") for listed_tag in tags}
 
 
 def content_tag(content: Any) -> str:

@@ -45,8 +45,8 @@ def openapi_document() -> Document:
         defaults_described(schemas[name])
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
-        found = raw["paths"][operation.path][operation.method.lower()]
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, found, schemas)
+        raw_operation = raw["paths"][operation.path][operation.method.lower()]
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, raw_operation, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Luminet", "version": raw["info"]["version"], "description": ABOUT},
@@ -56,8 +56,10 @@ def openapi_document() -> Document:
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "parameters": {name: {"name": name, "in": "header", **said} for name, said in HEADER_PARAMETERS.items()},
-            "headers": {name: _header(*said) for name, said in RESPONSE_HEADERS.items()},
+            "parameters": {
+                name: {"name": name, "in": "header", **definition} for name, definition in HEADER_PARAMETERS.items()
+            },
+            "headers": {name: _header(*definition) for name, definition in RESPONSE_HEADERS.items()},
             "responses": {kind: problem_response(kind) for kind in MEANINGS},
             "securitySchemes": {"bearer": BEARER},
         },
@@ -67,12 +69,12 @@ def openapi_document() -> Document:
 def _sent_schemas(raw: Document, schemas: Document) -> set[str]:
     """Return the names of all schemas used in request bodies."""
     operations = [operation for methods in raw["paths"].values() for operation in methods.values()]
-    todo = [name for one in operations for name in _referenced(one.get("requestBody"))]
+    pending = [name for operation in operations for name in _referenced(operation.get("requestBody"))]
     names: set[str] = set()
-    while todo:
-        if (name := todo.pop()) not in names:
+    while pending:
+        if (name := pending.pop()) not in names:
             names.add(name)
-            todo += _referenced(schemas[name])
+            pending += _referenced(schemas[name])
     return names
 
 
@@ -85,25 +87,25 @@ def _referenced(schema: Any) -> Iterator[str]:
         yield from _referenced(inner)
 
 
-def _described(operation: Operation, found: Document, schemas: Document) -> Document:
-    body = found.get("requestBody")
+def _described(operation: Operation, raw_operation: Document, schemas: Document) -> Document:
+    body = raw_operation.get("requestBody")
     described = {
         "operationId": operation.name,
         "tags": [operation.tag],
-        "summary": found["summary"],
-        "description": " ".join([*found["description"].split(), *_table_words(operation)]),
+        "summary": raw_operation["summary"],
+        "description": " ".join([*raw_operation["description"].split(), *_table_words(operation)]),
         "x-luminet-who": who(operation.rule),
         "security": [{"bearer": [str(operation.rule.scope)] if operation.rule.scope else []}],
-        "parameters": [*map(_parameter, found["parameters"]), *_header_parameters(operation)],
+        "parameters": [*map(_parameter, raw_operation["parameters"]), *_header_parameters(operation)],
     }
     if body:
         (name,) = _referenced(body["content"][JSON]["schema"])  # next to a default if the body is optional
         content = _content(reference("schemas", name), schemas)
         described["requestBody"] = {"required": body["required"], "content": content}
-    has_query = any(one["in"] == "query" for one in found["parameters"])
+    has_query = any(parameter["in"] == "query" for parameter in raw_operation["parameters"])
     kinds = problem_kinds(operation, has_body=body is not None, has_query=has_query)
     refused = {str(MEANINGS[kind][0]): reference("responses", kind) for kind in kinds}
-    return described | {"responses": dict(sorted({**_success(operation, found, schemas), **refused}.items()))}
+    return described | {"responses": dict(sorted({**_success(operation, raw_operation, schemas), **refused}.items()))}
 
 
 def _table_words(operation: Operation) -> Iterator[str]:
@@ -112,17 +114,20 @@ def _table_words(operation: Operation) -> Iterator[str]:
         yield f"With `format=csv` the answer is `text/csv` with the columns `{', '.join(operation.csv_heads)}`."
 
 
-def _success(operation: Operation, found: Document, schemas: Document) -> Document:
-    answer = found["responses"][str(operation.status)]
+def _success(operation: Operation, raw_operation: Document, schemas: Document) -> Document:
+    answer = raw_operation["responses"][str(operation.status)]
     names = [name for name, is_sent in _sent_headers(operation).items() if is_sent]
     headers = {name: reference("headers", name) for name in names}
-    said: Document = {"description": SUCCESS[operation.status], "headers": headers}
+    response: Document = {"description": SUCCESS[operation.status], "headers": headers}
     if "content" in answer:
-        said["content"] = _content(answer["content"][JSON]["schema"], schemas)
+        response["content"] = _content(answer["content"][JSON]["schema"], schemas)
     if operation.method == "GET" and operation.gives_etag:
-        kept = {name: headers[name] for name in ("ETag", "RateLimit", "RateLimit-Policy")}
-        return {str(operation.status): said, "304": {"description": "What you hold is current.", "headers": kept}}
-    return {str(operation.status): said}
+        cache_headers = {name: headers[name] for name in ("ETag", "RateLimit", "RateLimit-Policy")}
+        return {
+            str(operation.status): response,
+            "304": {"description": "What you hold is current.", "headers": cache_headers},
+        }
+    return {str(operation.status): response}
 
 
 def _sent_headers(operation: Operation) -> dict[str, bool]:
@@ -138,17 +143,23 @@ def _sent_headers(operation: Operation) -> dict[str, bool]:
 def gives_location(operation: Operation) -> bool:
     """Return whether the answer has a Location: when it starts an operation or creates an object that has a GET."""
     readable = re.compile(re.escape(operation.path) + r"/\{\w+\}")
-    is_readable = any(one.method == "GET" and readable.fullmatch(one.path) for one in OPERATIONS)
+    is_readable = any(candidate.method == "GET" and readable.fullmatch(candidate.path) for candidate in OPERATIONS)
     return operation.status == 202 or (operation.status == 201 and is_readable)
 
 
-def _parameter(found: Document) -> Document:
-    name, schema = found["name"], {key: value for key, value in found["schema"].items() if key != "title"}
-    if found["in"] == "query":
+def _parameter(parameter: Document) -> Document:
+    name, schema = parameter["name"], {key: value for key, value in parameter["schema"].items() if key != "title"}
+    if parameter["in"] == "query":
         schema.pop("description", None)
-        return {"name": name, "in": "query", "required": False, "description": found["description"], "schema": schema}
-    words, more, example = PATH_PARAMETERS[name]
-    schema |= more
+        return {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": parameter["description"],
+            "schema": schema,
+        }
+    words, extra_schema, example = PATH_PARAMETERS[name]
+    schema |= extra_schema
     return {
         "name": name,
         "in": "path",
@@ -160,12 +171,12 @@ def _parameter(found: Document) -> Document:
 
 
 def _header_parameters(operation: Operation) -> list[Document]:
-    wanted = {
+    conditions = {
         "If-Match": operation.wants_if_match,
         "If-None-Match": operation.method == "GET" and operation.gives_etag,
         HEADER: operation.is_repeatable,
     }
-    return [reference("parameters", name) for name, is_wanted in wanted.items() if is_wanted]
+    return [reference("parameters", name) for name, is_wanted in conditions.items() if is_wanted]
 
 
 def _content(schema: Document, schemas: Document) -> Document:
@@ -174,11 +185,11 @@ def _content(schema: Document, schemas: Document) -> Document:
 
 def example_of(schema: Document, schemas: Document) -> Any:
     """Return the schema's own example; a page's consists of an item's."""
-    found = schemas[schema["$ref"].rpartition("/")[2]]
-    if "examples" in found:
-        example = deepcopy(found["examples"][0])
-        return {name: example[name] for name in found.get("properties", example) if name in example}
-    return {"items": [example_of(found["properties"]["items"]["items"], schemas)], "next_cursor": None}
+    referenced_schema = schemas[schema["$ref"].rpartition("/")[2]]
+    if "examples" in referenced_schema:
+        example = deepcopy(referenced_schema["examples"][0])
+        return {name: example[name] for name in referenced_schema.get("properties", example) if name in example}
+    return {"items": [example_of(referenced_schema["properties"]["items"]["items"], schemas)], "next_cursor": None}
 
 
 def _header(words: str, example: str) -> Document:

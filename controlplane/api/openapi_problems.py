@@ -52,19 +52,19 @@ def problem_kinds(operation: Operation, *, has_body: bool, has_query: bool) -> I
 def problem_schemas() -> Document:
     schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     inner = schema.pop("$defs")
-    return {name: untitled(one) for name, one in {**inner, "Problem": schema}.items()}
+    return {name: untitled(definition) for name, definition in {**inner, "Problem": schema}.items()}
 
 
 def problem_response(kind: str) -> Document:
     status, title, meaning = MEANINGS[kind]
-    same = [other for other, said in MEANINGS.items() if said[0] == status and other != kind]
-    also = f" Also with this status: {', '.join(same)}." if same else ""  # operations refer to one for each
-    said: Document = {
+    kinds = [candidate for candidate, entry in MEANINGS.items() if entry[0] == status and candidate != kind]
+    also = f" Also with this status: {', '.join(kinds)}." if kinds else ""  # operations refer to one for each
+    response: Document = {
         "description": f"{title}: {meaning}{also}",
         "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": _example(kind)}},
     }
     headers = {name: reference("headers", name) for name in HEADERS.get(kind, [])}
-    return said | ({"headers": headers} if headers else {})
+    return response | ({"headers": headers} if headers else {})
 
 
 def _example(kind: str) -> Document:

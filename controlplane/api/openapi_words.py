@@ -123,8 +123,8 @@ def reference(kind: str, name: str) -> dict[str, str]:
 def untitled(schema: Any) -> Any:
     """Remove the titles that pydantic makes from members' names, because they only repeat the name."""
     if isinstance(schema, list):
-        return [untitled(one) for one in schema]
+        return [untitled(element) for element in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {key: value for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
-    return {key: value if key in ("examples", "default", "enum") else untitled(value) for key, value in kept.items()}
+    members = {key: value for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
+    return {key: value if key in ("examples", "default", "enum") else untitled(value) for key, value in members.items()}

@@ -16,13 +16,13 @@ Cursor = Annotated[str | None, Query(None, max_length=1024, description="next_cu
 Row = TypeVar("Row", bound=Model)
 
 
-def page_of(found: Mapping[str, Any], *, kind: str, limit: int, cursor: str | None) -> Answer:
+def page_of(objects_by_slug: Mapping[str, Any], *, kind: str, limit: int, cursor: str | None) -> Answer:
     """Return a page of objects that are in no table, ordered by their slugs."""
     key = purpose_key("signing_key", "cursors")
     after = "" if cursor is None else str(cursor_decode(kind, cursor, key=key))
-    slugs = [slug for slug in sorted(found) if slug > after]
+    slugs = [slug for slug in sorted(objects_by_slug) if slug > after]
     next_cursor = cursor_encode(kind, slugs[limit - 1], key=key) if len(slugs) > limit else None
-    return Answer(Page[Any](items=[found[slug] for slug in slugs[:limit]], next_cursor=next_cursor))
+    return Answer(Page[Any](items=[objects_by_slug[slug] for slug in slugs[:limit]], next_cursor=next_cursor))
 
 
 def page(
@@ -40,8 +40,12 @@ def page(
     if cursor is not None:
         after = cursor_decode(kind, cursor, key=key)
         rows = rows.filter(**{f"{by}__{'lt' if newest_first else 'gt'}": after})
-    found = list(rows.order_by(f"-{by}" if newest_first else by)[: limit + 1])
-    more, found = len(found) > limit, found[:limit]
-    value = getattr(found[-1], by) if more else None
-    next_cursor = cursor_encode(kind, value if isinstance(value, int) else str(value), key=key) if more else None
-    return Answer(Page[Any](items=show(found), next_cursor=next_cursor))
+    page_rows = list(rows.order_by(f"-{by}" if newest_first else by)[: limit + 1])
+    has_more, page_rows = len(page_rows) > limit, page_rows[:limit]
+    last_position = getattr(page_rows[-1], by) if has_more else None
+    next_cursor = (
+        cursor_encode(kind, last_position if isinstance(last_position, int) else str(last_position), key=key)
+        if has_more
+        else None
+    )
+    return Answer(Page[Any](items=show(page_rows), next_cursor=next_cursor))

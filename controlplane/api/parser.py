@@ -40,8 +40,8 @@ class StrictParser(Parser):
 def media_type_check(request: HttpRequest) -> None:
     kind = request.content_type or ""
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        given = f", not {shown(kind)}" if kind else ""
-        raise UnsupportedMediaType("Content-Type", f"must be application/json{given}")
+        actual = f", not {shown(kind)}" if kind else ""
+        raise UnsupportedMediaType("Content-Type", f"must be application/json{actual}")
     charset = (request.content_params or {}).get("charset", "utf-8")
     if charset.lower() != "utf-8":
         raise UnsupportedMediaType("Content-Type", f"must have the charset utf-8, not {shown(charset)}")

@@ -68,7 +68,7 @@ def _said(kind: str, headers: dict[str, str] | None = None) -> Handler:
 
 def _with_fields(kind: str) -> Handler:
     def handle(request: HttpRequest, error: Any) -> HttpResponse:
-        return _answer(kind, str(error), [(one.field, one.message) for one in error.problems])
+        return _answer(kind, str(error), [(problem.field, problem.message) for problem in error.problems])
 
     return handle
 
@@ -90,7 +90,7 @@ def _missing_scope(request: HttpRequest, error: domain.MissingScope) -> HttpResp
 
 
 def _weak_password(request: HttpRequest, error: domain.WeakPassword) -> HttpResponse:
-    return _answer("invalid", str(error), [("password", one) for one in error.problems])
+    return _answer("invalid", str(error), [("password", problem) for problem in error.problems])
 
 
 def _invalid_argument(request: HttpRequest, error: InvalidArgument) -> HttpResponse:
@@ -107,17 +107,17 @@ def _rate_limited(request: HttpRequest, error: RateLimited) -> HttpResponse:
 
 def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
     """Answer ninja's validation errors. A malformed path names no object, so it gets a 404."""
-    found = list(_validation_fields(error))
-    if any(one["loc"][0] == "path" for one in error.errors):
+    field_messages = list(_validation_fields(error))
+    if any(detail["loc"][0] == "path" for detail in error.errors):
         return _answer("not-found", "There is no such thing.")
-    return _answer("invalid", "; ".join(f"{field}: {message}" for field, message in found), found)
+    return _answer("invalid", "; ".join(f"{field}: {message}" for field, message in field_messages), field_messages)
 
 
 def _validation_fields(error: ValidationError) -> Iterator[tuple[str, str]]:
     """Yield field and message. Ninja puts the source before the location and, for bodies, our argument's name."""
-    for one in error.errors:
-        source, *path = one["loc"]
-        (problem,) = field_problems([{**one, "loc": path[1:] if source == "body" else path}], root="body")
+    for detail in error.errors:
+        source, *path = detail["loc"]
+        (problem,) = field_problems([{**detail, "loc": path[1:] if source == "body" else path}], root="body")
         yield problem.field, problem.message
 
 

@@ -103,24 +103,26 @@ class Group:
     tag: str
     router: Router = field(default_factory=Router)
 
-    def get(self, path: str, rule: access.Rule, returns: type[BaseModel] | None, **more: Any) -> Callable[[View], View]:
-        return self._add("GET", path, rule, 200, returns, more)
+    def get(
+        self, path: str, rule: access.Rule, returns: type[BaseModel] | None, **options: Any
+    ) -> Callable[[View], View]:
+        return self._add("GET", path, rule, 200, returns, options)
 
     def post(
-        self, path: str, rule: access.Rule, returns: type[BaseModel] | None, *, status: int = 201, **more: Any
+        self, path: str, rule: access.Rule, returns: type[BaseModel] | None, *, status: int = 201, **options: Any
     ) -> Callable[[View], View]:
-        return self._add("POST", path, rule, status, returns, more)
+        return self._add("POST", path, rule, status, returns, options)
 
-    def put(self, path: str, rule: access.Rule, returns: type[BaseModel], **more: Any) -> Callable[[View], View]:
-        return self._add("PUT", path, rule, 200, returns, more)
+    def put(self, path: str, rule: access.Rule, returns: type[BaseModel], **options: Any) -> Callable[[View], View]:
+        return self._add("PUT", path, rule, 200, returns, options)
 
-    def patch(self, path: str, rule: access.Rule, returns: type[BaseModel], **more: Any) -> Callable[[View], View]:
-        return self._add("PATCH", path, rule, 200, returns, more)
+    def patch(self, path: str, rule: access.Rule, returns: type[BaseModel], **options: Any) -> Callable[[View], View]:
+        return self._add("PATCH", path, rule, 200, returns, options)
 
     def delete(
-        self, path: str, rule: access.Rule, returns: type[BaseModel] | None = None, *, status: int = 204, **more: Any
+        self, path: str, rule: access.Rule, returns: type[BaseModel] | None = None, *, status: int = 204, **options: Any
     ) -> Callable[[View], View]:
-        return self._add("DELETE", path, rule, status, returns, more)
+        return self._add("DELETE", path, rule, status, returns, options)
 
     def _add(
         self,
@@ -129,13 +131,13 @@ class Group:
         rule: access.Rule,
         status: int,
         returns: type[BaseModel] | None,
-        more: dict[str, Any],
+        options: dict[str, Any],
     ) -> Callable[[View], View]:
-        """Declare an operation. `more`: further fields of Operation."""
+        """Declare an operation. `options`: further fields of Operation."""
 
         def declare(view: View) -> View:
             secrets = one_time_secrets(returns)
-            operation = Operation(method, path, rule, view.__name__, self.tag, status, secrets=secrets, **more)
+            operation = Operation(method, path, rule, view.__name__, self.tag, status, secrets=secrets, **options)
             OPERATIONS.append(operation)
             summary, _, rest = inspect.cleandoc(view.__doc__ or "").partition("\n")
             self.router.add_api_operation(
@@ -157,15 +159,21 @@ class Group:
 def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
     """Return the view as ninja calls it: with a request and the path's own parameters."""
     path, rule = operation.path, operation.rule
-    wanted = list(inspect.signature(view).parameters.values())[1:]
-    own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in _found_here(path)]
-    known_query = {_query_name(one) for one in wanted if f"{{{one.name}}}" not in path and one.name != "body"}
+    parameters = list(inspect.signature(view).parameters.values())[1:]
+    path_parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in _found_here(path)
+    ]
+    known_query = {
+        _query_name(parameter)
+        for parameter in parameters
+        if f"{{{parameter.name}}}" not in path and parameter.name != "body"
+    }
 
     def serve(request: HttpRequest, **values: Any) -> HttpResponse:
         _query_names_check(request, known_query)
         actor: Actor = request.auth  # type: ignore[attr-defined]
-        place = _place(actor, rule, {name: values.pop(name) for name in FOUND_HERE if name in values})
-        call = Call(request, actor, place, _seen(request)) if operation.wants_if_match else Call(request, actor, place)
+        scope = _place(actor, rule, {name: values.pop(name) for name in FOUND_HERE if name in values})
+        call = Call(request, actor, scope, _seen(request)) if operation.wants_if_match else Call(request, actor, scope)
 
         def perform() -> HttpResponse:
             answer = view(call, **values)
@@ -177,8 +185,8 @@ def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
         return _once(call, operation, perform) if operation.is_repeatable else perform()
 
     head = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=HttpRequest)
-    tail = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in wanted]
-    serve.__signature__ = inspect.Signature([head, *own, *tail])  # type: ignore[attr-defined]
+    tail = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    serve.__signature__ = inspect.Signature([head, *path_parameters, *tail])  # type: ignore[attr-defined]
     serve.__name__, serve.__doc__ = view.__name__, view.__doc__
     return serve
 
@@ -197,20 +205,20 @@ def _found_here(path: str) -> list[str]:
     return [name for name in FOUND_HERE if f"{{{name}}}" in path]
 
 
-def _place(actor: Actor, rule: access.Rule, named: dict[str, str]) -> Place:
-    if "org" not in named:
+def _place(actor: Actor, rule: access.Rule, slugs: dict[str, str]) -> Place:
+    if "org" not in slugs:
         access.permit_anywhere(actor, rule)
         return Place()
-    organisation = access.organisation_for(actor, named["org"], rule)
-    if "ns" not in named:
+    organisation = access.organisation_for(actor, slugs["org"], rule)
+    if "ns" not in slugs:
         return Place(organisation)
-    return Place(organisation, access.namespace_for(actor, organisation, named["ns"]))
+    return Place(organisation, access.namespace_for(actor, organisation, slugs["ns"]))
 
 
 def _query_name(parameter: inspect.Parameter) -> str:
     """Return the parameter's name for callers: `from` cannot name a Python argument."""
-    said = (getattr(one, "alias", None) for one in getattr(parameter.annotation, "__metadata__", ()))
-    return next((alias for alias in said if alias), parameter.name)
+    aliases = (getattr(metadata, "alias", None) for metadata in getattr(parameter.annotation, "__metadata__", ()))
+    return next((alias for alias in aliases if alias), parameter.name)
 
 
 def _query_names_check(request: HttpRequest, known: set[str]) -> None:

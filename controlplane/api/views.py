@@ -42,7 +42,7 @@ def docs_objects(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def docs_section(request: HttpRequest, slug: str) -> HttpResponse:
-    section = next((one for one in _sections() if one.slug == slug), None)
+    section = next((section for section in _sections() if section.slug == slug), None)
     if section is None:
         raise Http404
     context = {"sections": _sections(), "section": section, "operations": described(openapi_document(), section)}

@@ -25,8 +25,8 @@ def database_name(url: str) -> str:
 
 def with_database(url: str, name: str) -> str:
     """Return the URL of another database on the same server, with the same login. Settings need a URL."""
-    head, mark, query = url.partition("?")
-    return f"{head.rpartition('/')[0]}/{name}{mark}{query}"
+    head, separator, query = url.partition("?")
+    return f"{head.rpartition('/')[0]}/{name}{separator}{query}"
 
 
 class Server:
@@ -40,9 +40,9 @@ class Server:
 
     def connected(self, name: str) -> int:
         """Return the number of client connections to the database. PostgreSQL's own workers yield by themselves."""
-        found = self._connection.execute(_CONNECTED, [name]).fetchone()
-        assert found is not None
-        return int(str(found[0]))
+        row = self._connection.execute(_CONNECTED, [name]).fetchone()
+        assert row is not None
+        return int(str(row[0]))
 
     def create(self, name: str) -> None:
         """Create the database with Luminet's encoding and locale, whatever the server's defaults are."""
@@ -64,9 +64,9 @@ class Server:
 
 @contextmanager
 def server_open(url: str) -> Iterator[Server]:
-    place: dict[str, Any] = {**conninfo_to_dict(url), "dbname": BESIDE}
+    parameters: dict[str, Any] = {**conninfo_to_dict(url), "dbname": BESIDE}
     try:
-        connection = psycopg.connect(make_conninfo(**place), autocommit=True, connect_timeout=5)
+        connection = psycopg.connect(make_conninfo(**parameters), autocommit=True, connect_timeout=5)
     except psycopg.OperationalError as problem:
         reason, _, _ = str(problem).strip().partition("\n")
         raise BackupProblem(f"the database does not answer: {reason}") from None

@@ -37,84 +37,84 @@ def backup(file: str, *, as_json: bool = False) -> int:
     try:
         url, _ = _logins()
         with working(lambda: f"writing {file}{_grown(file)}"):
-            made = backup_make(url, file)
+            created = backup_make(url, file)
     except BackupProblem as problem:
         return _failed(problem)
     if as_json:
-        print(json.dumps(asdict(made), indent=2), file=sys.stderr if made.bytes is None else sys.stdout)
-    elif made.bytes is not None:
-        print(f"{made.file}: {made.bytes / 2**20:.1f} MiB in {made.seconds:.1f} s")
+        print(json.dumps(asdict(created), indent=2), file=sys.stderr if created.bytes is None else sys.stdout)
+    elif created.bytes is not None:
+        print(f"{created.file}: {created.bytes / 2**20:.1f} MiB in {created.seconds:.1f} s")
         print("Keep LUMINET_MASTER_KEY apart from it: neither is of use without the other.", file=sys.stderr)
     return 0
 
 
-def restore(asked: Asked) -> int:
+def restore(request: Asked) -> int:
     try:
-        told = _in_place(asked) if asked.file is None else _brought_back(asked, Path(asked.file))
+        report = _in_place(request) if request.file is None else _brought_back(request, Path(request.file))
     except (BackupProblem, ClientError) as problem:
         return _failed(problem)
-    _tell(told, asked)
-    failed = (told["endings"] or {}).get("failed", [])
+    _tell(report, request)
+    failed = (report["endings"] or {}).get("failed", [])
     return 3 if failed else 0
 
 
-def _brought_back(asked: Asked, file: Path) -> dict[str, Any]:
+def _brought_back(request: Asked, file: Path) -> dict[str, Any]:
     (url, application), now = _logins(), datetime.now(UTC)
     name = database_name(url)
-    fresh = f"{name[:48]}_restoring"
-    _django_with(with_database(url, fresh))
+    new_name = f"{name[:48]}_restoring"
+    _django_with(with_database(url, new_name))
     from controlplane.backups import restoring
 
     restoring.backup_check(file)
-    with server_open(url) as server, _trail(asked.audit) as trail:
-        if not asked.dry_run:
+    with server_open(url) as server, _trail(request.audit) as trail:
+        if not request.dry_run:
             nobody_check(server, name)
-            agreed(_question(server, name, file), name, yes=asked.yes)
-        server.drop(fresh)  # left over from an interrupted restore
-        server.create(fresh)
+            agreed(_question(server, name, file), name, yes=request.yes)
+        server.drop(new_name)  # left over from an interrupted restore
+        server.create(new_name)
         try:
-            with working(f"reading {file} into {fresh}"):
-                restoring.backup_load(with_database(url, fresh), file)
+            with working(f"reading {file} into {new_name}"):
+                restoring.backup_load(with_database(url, new_name), file)
             with working("beginning a new era"):
                 restoring.schema_bring_up(application)
-                era, endings = _began(trail, now=now, dry_run=asked.dry_run)
+                era, endings = _began(trail, now=now, dry_run=request.dry_run)
             restoring.connections_end()
-            if asked.dry_run:
-                server.drop(fresh)
-                aside = None
+            if request.dry_run:
+                server.drop(new_name)
+                aside_name = None
             else:
-                aside = restoring.put_in_place(server, fresh=fresh, name=name, now=now)
+                aside_name = restoring.put_in_place(server, fresh=new_name, name=name, now=now)
         except BaseException:
             restoring.connections_end()
-            server.drop(fresh)
+            server.drop(new_name)
             raise
-    return _facts(era, endings, aside)
+    return _facts(era, endings, aside_name)
 
 
-def _in_place(asked: Asked) -> dict[str, Any]:
+def _in_place(request: Asked) -> dict[str, Any]:
     """Reset the epoch of a database that was restored otherwise: by a managed service or to a point in time."""
     (url, application), now = _logins(), datetime.now(UTC)
     _django_with(url)
     from controlplane.backups import restoring
 
-    with server_open(url) as server, _trail(asked.audit) as trail:
+    with server_open(url) as server, _trail(request.audit) as trail:
         if not server.has(database_name(url)):
             raise BackupProblem(f"there is no database {database_name(url)}: name the backup's file")
         nobody_check(server, database_name(url))
-        if not asked.dry_run:
+        if not request.dry_run:
             question = f"The database {database_name(url)} begins a new era: every cache of the fleet is cold once"
-            agreed(question, database_name(url), yes=asked.yes)
+            agreed(question, database_name(url), yes=request.yes)
         try:
             with working("beginning a new era"):
-                restoring.schema_check() if asked.dry_run else restoring.schema_bring_up(application)
-                era, endings = _began(trail, now=now, dry_run=asked.dry_run)
+                restoring.schema_check() if request.dry_run else restoring.schema_bring_up(application)
+                era, endings = _began(trail, now=now, dry_run=request.dry_run)
         finally:
             restoring.connections_end()
     return _facts(era, endings, None)
 
 
-def _facts(era: "Era", endings: "Endings | None", aside: str | None) -> dict[str, Any]:
-    return {"era": asdict(era), "endings": None if endings is None else endings.as_json(), "aside": aside}
+def _facts(era: "Era", endings: "Endings | None", aside_name: str | None) -> dict[str, Any]:
+    return {"era": asdict(era), "endings": None if endings is None else endings.as_json(), "aside": aside_name}
 
 
 def _began(trail: TextIO | None, *, now: datetime, dry_run: bool) -> "tuple[Era, Endings | None]":
@@ -127,18 +127,18 @@ def _began(trail: TextIO | None, *, now: datetime, dry_run: bool) -> "tuple[Era,
     restoring.secrets_check()
     try:
         with transaction.atomic():
-            found = restoring.era_carry_out(trail, now=now)
+            outcome = restoring.era_carry_out(trail, now=now)
             if dry_run:
                 transaction.set_rollback(True)
     except (TenantsError, DatabaseError) as problem:
         raise BackupProblem(f"the new era cannot begin: {problem}") from None
-    return found
+    return outcome
 
 
 def _question(server: Server, name: str, file: Path) -> str:
-    there = f"The database {name} is set aside and" if server.has(name) else f"The database {name}"
+    subject = f"The database {name} is set aside and" if server.has(name) else f"The database {name}"
     verb = "replaced by" if server.has(name) else "is made of"
-    return f"{there} {verb} what {file} holds; every cache of the fleet is cold once"
+    return f"{subject} {verb} what {file} holds; every cache of the fleet is cold once"
 
 
 def _django_with(url: str) -> None:
@@ -179,17 +179,17 @@ def _grown(file: str) -> str:
     return f", {part.stat().st_size / 2**20:.0f} MiB" if part.exists() else ""
 
 
-def _tell(told: Mapping[str, Any], asked: Asked) -> None:
-    if asked.as_json:
-        print(json.dumps(told, indent=2))
+def _tell(report: Mapping[str, Any], request: Asked) -> None:
+    if request.as_json:
+        print(json.dumps(report, indent=2))
         return
-    for line in _lines(told, asked):
+    for line in _lines(report, request):
         print(line)
 
 
-def _lines(told: Mapping[str, Any], asked: Asked) -> Iterator[str]:
-    era, endings = told["era"], told["endings"]
-    if asked.dry_run:
+def _lines(report: Mapping[str, Any], request: Asked) -> Iterator[str]:
+    era, endings = report["era"], report["endings"]
+    if request.dry_run:
         yield "Nothing was changed. It would have been:"
     yield f"The backup's last deed is of {era['backup_until'] or 'nobody'}."
     yield f"{era['namespaces']} namespaces have a new epoch: nothing cached before matches, purged or not."
@@ -197,9 +197,9 @@ def _lines(told: Mapping[str, Any], asked: Asked) -> Iterator[str]:
     if era["rollouts"]:
         yield f"Paused: {era['rollouts']} rollouts, to be resumed or aborted."
     yield from _ending_lines(endings) if endings else [NO_TRAIL]
-    if told["aside"]:
-        yield f"What was there before is the database {told['aside']} now; drop it when you need it no more."
-    if not asked.dry_run:
+    if report["aside"]:
+        yield f"What was there before is the database {report['aside']} now; drop it when you need it no more."
+    if not request.dry_run:
         yield "Next: luminet run migrate, then start web, worker and beat."
 
 
@@ -213,8 +213,8 @@ def _ending_lines(endings: Mapping[str, Any]) -> Iterator[str]:
     yield f"Ended again, by the copy of the trail: {_counted(endings['carried_out'])}."
     if endings["left"]:
         yield f"Not done again, and to be done by you where it still matters: {_counted(endings['left'])}."
-    for one in endings["failed"]:
-        yield f"FAILED: {one}"
+    for failure in endings["failed"]:
+        yield f"FAILED: {failure}"
 
 
 def _counted(numbers: Mapping[str, int]) -> str:

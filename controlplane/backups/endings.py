@@ -47,22 +47,22 @@ def endings_read(lines: Iterable[str]) -> list[Line]:
     Call it before the epoch reset, which adds to the trail."""
     head = AuditHead.objects.filter(pk=1).first()
     seq, last = (head.seq, bytes(head.hash)) if head else (0, GENESIS)
-    found: list[Line] = []
+    ending_lines: list[Line] = []
     links = Links()
-    for number, told in _records(lines):
-        if told.seq < seq:
+    for number, record in _records(lines):
+        if record.seq < seq:
             continue
-        if told.seq == seq and not found:
-            if bytes(told.hash) != last:
+        if record.seq == seq and not ending_lines:
+            if bytes(record.hash) != last:
                 raise BackupProblem(f"record {seq} of the copy is another than the backup's: it is of another trail")
             continue
-        if told.seq != seq + 1:
-            raise BackupProblem(f"line {number} of the copy: expected record {seq + 1}, found {told.seq}")
-        if not links.fits(last, told):
-            raise BackupProblem(f"record {told.seq} of the copy was changed, or is of another trail or signing key")
-        seq, last = told.seq, bytes(told.hash)
-        found.append(_line(told))
-    return found
+        if record.seq != seq + 1:
+            raise BackupProblem(f"line {number} of the copy: expected record {seq + 1}, found {record.seq}")
+        if not links.fits(last, record):
+            raise BackupProblem(f"record {record.seq} of the copy was changed, or is of another trail or signing key")
+        seq, last = record.seq, bytes(record.hash)
+        ending_lines.append(_line(record))
+    return ending_lines
 
 
 def endings_carry_out(lines: Iterable[Line]) -> Endings:
@@ -95,23 +95,23 @@ def _records(lines: Iterable[str]) -> Iterator[tuple[int, AuditRecord]]:
         raise BackupProblem(f"line {number} of the copy is no record of an audit trail: {problem}") from None
 
 
-def _record(told: Mapping[str, Any]) -> AuditRecord:
+def _record(fields: Mapping[str, Any]) -> AuditRecord:
     """Return a record from its form in `luminet audit export`."""
-    actor = told["actor"]
+    actor = fields["actor"]
     return AuditRecord(
-        seq=int(told["seq"]),
-        at=datetime.fromisoformat(told["at"]),
+        seq=int(fields["seq"]),
+        at=datetime.fromisoformat(fields["at"]),
         actor_kind=actor["kind"],
         actor_id=actor["id"],
         actor_name=actor["name"],
-        organisation_id=told["organisation_id"],
-        verb=told["verb"],
-        target=told["target"],
-        before=canonical_json(told["before"]).decode(),
-        after=canonical_json(told["after"]).decode(),
-        address=told["address"] or "",
-        request_id=told["request_id"] or "",
-        hash=bytes.fromhex(told["hash"]),
+        organisation_id=fields["organisation_id"],
+        verb=fields["verb"],
+        target=fields["target"],
+        before=canonical_json(fields["before"]).decode(),
+        after=canonical_json(fields["after"]).decode(),
+        address=fields["address"] or "",
+        request_id=fields["request_id"] or "",
+        hash=bytes.fromhex(fields["hash"]),
     )
 
 
@@ -144,8 +144,8 @@ def _operator_token(line: Line) -> bool:
 
 
 def _member(line: Line) -> bool:
-    theirs = Member.objects.select_related("organisation").filter(organisation=line["organisation"])
-    member = theirs.filter(email=line["before"]["email"]).first()
+    members = Member.objects.select_related("organisation").filter(organisation=line["organisation"])
+    member = members.filter(email=line["before"]["email"]).first()
     if member is not None:
         member_remove(actor=SYSTEM, member=member)
     return member is not None
@@ -161,26 +161,30 @@ def _agent(line: Line) -> bool:
 def _organisation_suspended(line: Line) -> bool:
     """Suspend or reactivate the organisation as the record says; the last of several records counts."""
     state = line["after"].get("state")
-    found = Organisation.objects.filter(pk=line["organisation"]).exclude(state=Organisation.State.DELETED).first()
-    if found is None or state == found.state or state not in ("active", "suspended"):
+    organisation = (
+        Organisation.objects.filter(pk=line["organisation"]).exclude(state=Organisation.State.DELETED).first()
+    )
+    if organisation is None or state == organisation.state or state not in ("active", "suspended"):
         return False
-    organisation_update(actor=SYSTEM, organisation=found, expected=None, state=state)
+    organisation_update(actor=SYSTEM, organisation=organisation, expected=None, state=state)
     return True
 
 
 def _organisation(line: Line) -> bool:
-    found = Organisation.objects.filter(pk=line["organisation"]).exclude(state=Organisation.State.DELETED).first()
-    if found is not None:
-        organisation_delete(actor=SYSTEM, organisation=found, expected=None)
-    return found is not None
+    organisation = (
+        Organisation.objects.filter(pk=line["organisation"]).exclude(state=Organisation.State.DELETED).first()
+    )
+    if organisation is not None:
+        organisation_delete(actor=SYSTEM, organisation=organisation, expected=None)
+    return organisation is not None
 
 
 def _namespace(line: Line) -> bool:
-    theirs = Namespace.objects.select_related("organisation").filter(organisation=line["organisation"])
-    found = theirs.filter(slug=line["before"].get("slug"), deleted_at=None).first()
-    if found is not None:
-        namespace_delete(actor=SYSTEM, namespace=found, expected=None)
-    return found is not None
+    living_namespaces = Namespace.objects.select_related("organisation").filter(organisation=line["organisation"])
+    namespace = living_namespaces.filter(slug=line["before"].get("slug"), deleted_at=None).first()
+    if namespace is not None:
+        namespace_delete(actor=SYSTEM, namespace=namespace, expected=None)
+    return namespace is not None
 
 
 def _password(line: Line) -> bool:

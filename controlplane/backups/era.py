@@ -57,13 +57,13 @@ def _trail_end() -> tuple[str, str | None]:
 
 def _join_tokens_end(now: datetime) -> int:
     """Revoke the open join tokens: a used or revoked one would be valid again. The environment's own stays."""
-    open_ones = JoinToken.objects.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now))
-    return open_ones.exclude(name=STANDING_NAME, created_by=SYSTEM.name).update(revoked_at=now)
+    open_tokens = JoinToken.objects.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now))
+    return open_tokens.exclude(name=STANDING_NAME, created_by=SYSTEM.name).update(revoked_at=now)
 
 
 def _rollouts_pause() -> int:
     """Pause the running rollouts: their real progress is unknown, so an operator decides whether to resume."""
     running = list(Rollout.objects.filter(state=Rollout.State.RUNNING, strategy="canary"))
-    for one in running:
-        rollout_pause(actor=SYSTEM, rollout=one, why=WHY_PAUSED)
+    for rollout in running:
+        rollout_pause(actor=SYSTEM, rollout=rollout, why=WHY_PAUSED)
     return len(running)

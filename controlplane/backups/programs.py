@@ -25,18 +25,18 @@ def program(name: str) -> Path:
     try:
         return wheel_binaries() / "bin" / name
     except StackError:
-        found = shutil.which(name)
-    if found is None:
+        path = shutil.which(name)
+    if path is None:
         raise BackupProblem(f"{name} is not on this machine: {ADVICE}")
-    return Path(found)
+    return Path(path)
 
 
 def program_run(name: str, url: str, options: Sequence[str], *, output: "IO[bytes] | None" = None) -> None:
     """Run a program against this database. Raise BackupProblem with the last line of its error output."""
-    place: dict[str, Any] = dict(conninfo_to_dict(url))
-    password = str(place.pop("password", "") or "")
-    command = [str(program(name)), f"--dbname={make_conninfo(**place)}", "--no-password", *options]
-    done = subprocess.run(
+    parameters: dict[str, Any] = dict(conninfo_to_dict(url))
+    password = str(parameters.pop("password", "") or "")
+    command = [str(program(name)), f"--dbname={make_conninfo(**parameters)}", "--no-password", *options]
+    completed = subprocess.run(
         command,
         env={**os.environ, "PGPASSWORD": password},
         stdout=output,
@@ -44,6 +44,6 @@ def program_run(name: str, url: str, options: Sequence[str], *, output: "IO[byte
         text=True,
         check=False,
     )
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it does not say why"]
-        raise BackupProblem(f"{name} ended with {done.returncode}: {said[-1]}")
+    if completed.returncode:
+        error_lines = [line for line in completed.stderr.splitlines() if line.strip()] or ["it does not say why"]
+        raise BackupProblem(f"{name} ended with {completed.returncode}: {error_lines[-1]}")

@@ -59,13 +59,13 @@ def schema_check() -> None:
 
 def _standing() -> Standing:
     with connection.cursor() as cursor:
-        found = standing_of(applied(cursor))
-    if found.beyond:
-        app, name = found.beyond[-1]
+        schema_state = standing_of(applied(cursor))
+    if schema_state.beyond:
+        app, name = schema_state.beyond[-1]
         raise BackupProblem(
             f"what was brought back is of a newer Luminet, which has {app} {name}: restore with that one"
         )
-    return found
+    return schema_state
 
 
 def secrets_check() -> None:
@@ -80,8 +80,8 @@ def secrets_check() -> None:
     last = AuditRecord.objects.order_by("-seq").first()
     if last is None:
         return
-    before = AuditRecord.objects.filter(seq=last.seq - 1).values_list("hash", flat=True).first()
-    if not Links().fits(bytes(before) if before else GENESIS, last):
+    previous_hash = AuditRecord.objects.filter(seq=last.seq - 1).values_list("hash", flat=True).first()
+    if not Links().fits(bytes(previous_hash) if previous_hash else GENESIS, last):
         raise BackupProblem("LUMINET_SIGNING_KEY: another one than the backup's, or the end of its audit trail changed")
 
 
@@ -94,9 +94,9 @@ def era_carry_out(trail: Iterable[str] | None, *, now: datetime) -> tuple[Era, E
 
 def connections_end() -> None:
     """Close all connections and pools: only a database without connections can be renamed or dropped."""
-    for one in connections.all():
-        one.close()
-        close_pool = getattr(one, "close_pool", None)
+    for open_connection in connections.all():
+        open_connection.close()
+        close_pool = getattr(open_connection, "close_pool", None)
         if close_pool is not None:
             close_pool()
 

@@ -42,14 +42,14 @@ condition_options = together(
 alert_argument = click.argument("alert", metavar="ID", help="luminet get alerts shows it")
 
 
-def alerts(session: Session, place: str | None, limit: int | None) -> None:
+def alerts(session: Session, scope: str | None, limit: int | None) -> None:
     """Print alerts, newest first; only one organisation's if it is named."""
-    org = None if place is None else organisation_read(place).organisation
-    found = list(islice(session.rest.pages("/alerts", org=org), limit))
-    if session.is_json(found):
+    org = None if scope is None else organisation_read(scope).organisation
+    alert_records = list(islice(session.rest.pages("/alerts", org=org), limit))
+    if session.is_json(alert_records):
         return
-    shaped(found, [A_LISTED_ALERT])
-    rows = [[_cell(one, field) for field in COLUMNS.values()] for one in found]
+    shaped(alert_records, [A_LISTED_ALERT])
+    rows = [[_cell(alert, field) for field in COLUMNS.values()] for alert in alert_records]
     empty = "There is no alert. By which rules there would be one: luminet get alert-rules"
     session.paper.table(list(COLUMNS), rows, empty=empty)
 
@@ -63,8 +63,8 @@ def _cell(alert: Mapping[str, Any], field: str) -> Any:
 @alert_argument
 @click.option("--note", default="", help="what is being done about it")
 def acknowledge(session: Session, alert: str, note: str) -> None:
-    done = _told(session.rest, alert, "acknowledge", {"note": note})
-    session.show(done, f"{done['place']}: seen. It stays {done['state']} until it is over.")
+    updated = _told(session.rest, alert, "acknowledge", {"note": note})
+    session.show(updated, f"{updated['place']}: seen. It stays {updated['state']} until it is over.")
 
 
 @at_most_one("--for", "--until", "--end", required=True)
@@ -75,13 +75,13 @@ def acknowledge(session: Session, alert: str, note: str) -> None:
 @click.option("--end", is_flag=True, help="of the silence there is")
 def silence(session: Session, alert: str, seconds: int | None, until: str | None, end: bool) -> None:
     body = {"until": until} if until else {"seconds": 0 if end else seconds}
-    done = shaped(_told(session.rest, alert, "silence", body), {**AN_ALERT, "silenced_until": object})
-    words = "webhooks are told of it again" if end else f"silent until {done['silenced_until']}"
-    session.show(done, f"{done['place']}: {words}.")
+    updated = shaped(_told(session.rest, alert, "silence", body), {**AN_ALERT, "silenced_until": object})
+    words = "webhooks are told of it again" if end else f"silent until {updated['silenced_until']}"
+    session.show(updated, f"{updated['place']}: {words}.")
 
 
-def _told(rest: Rest, alert: str, deed: str, body: Mapping[str, Any]) -> Any:
-    return shaped(rest.post(f"/alerts/{segment(alert)}/{deed}", body).body, AN_ALERT)
+def _told(rest: Rest, alert: str, action: str, body: Mapping[str, Any]) -> Any:
+    return shaped(rest.post(f"/alerts/{segment(alert)}/{action}", body).body, AN_ALERT)
 
 
 @at_most_one("--above", "--below", required=True)
@@ -101,14 +101,14 @@ def create_alert_rule(
     """Create a rule. If it has a webhook, standard output gets only the webhook's secret."""
     comparison, threshold = ("below", below) if above is None else ("above", above)
     body = {"name": name, "metric": metric, "comparison": comparison, "threshold": threshold, **given(**options)}
-    made = shaped(session.rest.post(RULES, body).body, {**A_RULE, "webhook_secret": SECRET})
-    words = f"{made['name']} watches {made['metric']} of {made['place']}"
+    created = shaped(session.rest.post(RULES, body).body, {**A_RULE, "webhook_secret": SECRET})
+    words = f"{created['name']} watches {created['metric']} of {created['place']}"
     if not options["webhook_url"]:
-        session.show(made, f"{words}.")
+        session.show(created, f"{words}.")
         return
-    said = f"{words}. Its webhooks are signed with this secret, which is shown now and never again:"
-    again = f"Alert rule {made['name']}", f"luminet delete alert-rule {made['id']}"
-    secret_show(session, made, said, made["webhook_secret"], again=again)
+    message = f"{words}. Its webhooks are signed with this secret, which is shown now and never again:"
+    again = f"Alert rule {created['name']}", f"luminet delete alert-rule {created['id']}"
+    secret_show(session, created, message, created["webhook_secret"], again=again)
 
 
 @rest_command
@@ -122,26 +122,29 @@ def set_alert_rule(session: Session, rule: str, **options: Any) -> None:
     if not body:
         raise ClientError("say what is to change: --threshold, --clears-at, --for, --on, --off or --webhook")
     path = f"{RULES}/{segment(_rule(session.rest, rule)['id'])}"
-    made = shaped(session.rest.ask("PATCH", path, body).body, {**A_RULE, "webhook_secret": SECRET})
-    if made["webhook_secret"] is None:  # the webhook stays as it was; a PATCH is never repeated
-        session.show(made, f"{made['name']} is changed.")
+    updated = shaped(session.rest.ask("PATCH", path, body).body, {**A_RULE, "webhook_secret": SECRET})
+    if updated["webhook_secret"] is None:  # the webhook stays as it was; a PATCH is never repeated
+        session.show(updated, f"{updated['name']} is changed.")
         return
-    said = f"{made['name']} is changed. Its webhooks are signed with this secret, shown now and never again:"
-    again = f"Alert rule {made['name']}", f"luminet delete alert-rule {made['id']}"
-    secret_show(session, made, said, made["webhook_secret"], again=again)
+    message = f"{updated['name']} is changed. Its webhooks are signed with this secret, shown now and never again:"
+    again = f"Alert rule {updated['name']}", f"luminet delete alert-rule {updated['id']}"
+    secret_show(session, updated, message, updated["webhook_secret"], again=again)
 
 
 @rest_command
 @click.argument("rule", help="its id or its name")
 @yes_option
 def delete_alert_rule(session: Session, rule: str, yes: bool) -> None:
-    found = _rule(session.rest, rule)
-    agreed(f"This deletes the alert rule {found['name']} of {found['place']}", found["name"], yes=yes)
-    session.rest.delete(f"{RULES}/{segment(found['id'])}")
-    session.show(found, f"{found['name']} is deleted. What it found stays in the history.")
+    alert_rule = _rule(session.rest, rule)
+    agreed(f"This deletes the alert rule {alert_rule['name']} of {alert_rule['place']}", alert_rule["name"], yes=yes)
+    session.rest.delete(f"{RULES}/{segment(alert_rule['id'])}")
+    session.show(alert_rule, f"{alert_rule['name']} is deleted. What it found stays in the history.")
 
 
-def _rule(rest: Rest, named: str) -> Any:
+def _rule(rest: Rest, name: str) -> Any:
     """Return the rule with this id, name or built-in name."""
-    rules = [shaped(one, {**A_RULE, "built_in": object}) for one in rest.pages(RULES)]
-    return only_one([one for one in rules if named in (one["id"], one["name"], one["built_in"])], "alert rule")
+    rules = [shaped(row, {**A_RULE, "built_in": object}) for row in rest.pages(RULES)]
+    return only_one(
+        [candidate for candidate in rules if name in (candidate["id"], candidate["name"], candidate["built_in"])],
+        "alert rule",
+    )

@@ -22,22 +22,22 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    found = _finite(text, LONGEST_WAIT_SECONDS)
-    if not found:
+    parsed = _finite(text, LONGEST_WAIT_SECONDS)
+    if not parsed:
         raise ValueError(f"{text[:40]!r} is no time of up to {LONGEST_WAIT_SECONDS:g} seconds")
-    return found
+    return parsed
 
 
 def number(text: str) -> float:
-    if (found := _finite(text, MOST)) is None:
+    if (parsed := _finite(text, MOST)) is None:
         raise ValueError(f"{text[:40]!r} is no number from 0 to {MOST}")
-    return found
+    return parsed
 
 
 def share(text: str) -> float:
-    if (found := _finite(text, 1)) is None:
+    if (parsed := _finite(text, 1)) is None:
         raise ValueError(f"{text[:40]!r} is no share from 0 to 1")
-    return found
+    return parsed
 
 
 def expiry(text: str) -> str:
@@ -68,10 +68,10 @@ def month(text: str) -> tuple[str, str]:
 
 def span(text: str) -> int:
     """Return the seconds of a span such as `30m`."""
-    found = _SPAN.fullmatch(text)
-    if found is None or len(found[1]) > 12 or not 1 <= int(found[1]) <= LONGEST_EXPIRY // UNITS[found[2]]:
+    match = _SPAN.fullmatch(text)
+    if match is None or len(match[1]) > 12 or not 1 <= int(match[1]) <= LONGEST_EXPIRY // UNITS[match[2]]:
         raise ValueError(f"{text[:40]!r} is no time such as 30m, 12h or 7d, of up to 100 years")
-    return int((int(found[1]) * UNITS[found[2]]).total_seconds())
+    return int((int(match[1]) * UNITS[match[2]]).total_seconds())
 
 
 def ttl(text: str) -> int:
@@ -89,7 +89,7 @@ def _whole(text: str, *, least: int) -> int:
 def _finite(text: str, most: float) -> float | None:
     """Return the number if it is from 0 to `most`, else None, also for text that is not a number."""
     try:
-        found = float(text)
+        parsed = float(text)
     except ValueError:
         return None
-    return found if 0 <= found <= most and math.isfinite(found) else None
+    return parsed if 0 <= parsed <= most and math.isfinite(parsed) else None

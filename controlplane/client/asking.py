@@ -34,32 +34,32 @@ def agreed(question: str, word: str, *, yes: bool) -> None:
 
 
 @contextmanager
-def working(what: str | Callable[[], str]) -> Iterator[None]:
+def working(message: str | Callable[[], str]) -> Iterator[None]:
     """Show on standard error what is running, once it takes a while."""
     over = threading.Event()
-    told = threading.Thread(target=_tell, args=(what, over), daemon=True)
-    told.start()
+    thread = threading.Thread(target=_tell, args=(message, over), daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        told.join()
+        thread.join()
 
 
-def _tell(what: str | Callable[[], str], over: threading.Event) -> None:
+def _tell(message: str | Callable[[], str], over: threading.Event) -> None:
     began, moves = time.monotonic(), sys.stderr.isatty()
     if over.wait(QUIET_SECONDS):
         return
     if not moves:
-        print(f"{_said(what)} …", file=sys.stderr, flush=True)
+        print(f"{_said(message)} …", file=sys.stderr, flush=True)
         return
     while not over.wait(STEP_SECONDS):
-        print(f"\r{_said(what)} … {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+        print(f"\r{_said(message)} … {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
     print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _said(what: str | Callable[[], str]) -> str:
-    return what if isinstance(what, str) else what()
+def _said(message: str | Callable[[], str]) -> str:
+    return message if isinstance(message, str) else message()
 
 
 def idle_wait(rest: Rest, agent: str, *, deadline: float) -> None:
@@ -67,17 +67,19 @@ def idle_wait(rest: Rest, agent: str, *, deadline: float) -> None:
 
     Only a heartbeat proves that: a report moves `last_seen_at` and leaves the previous heartbeat's numbers.
     """
-    path, before, pause = f"/fleet/agents/{segment(agent)}", None, STEP_SECONDS
+    path, first_heartbeat, pause = f"/fleet/agents/{segment(agent)}", None, STEP_SECONDS
     with working(f"Waiting for the last answers of {plain(agent)}"):
         while True:
-            seen = shaped(rest.get(path).body, SEEN)
-            heartbeat = seen.get("heartbeat", seen["last_seen_at"])  # an older control plane has no such field
-            before = heartbeat if before is None else before
-            left = (seen["running"] or 0) + (seen["waiting"] or 0)
-            if left == 0 and heartbeat != before:
+            status = shaped(rest.get(path).body, SEEN)
+            heartbeat = status.get("heartbeat", status["last_seen_at"])  # an older control plane has no such field
+            first_heartbeat = heartbeat if first_heartbeat is None else first_heartbeat
+            open_requests = (status["running"] or 0) + (status["waiting"] or 0)
+            if open_requests == 0 and heartbeat != first_heartbeat:
                 return
             if time.monotonic() + pause > deadline:
-                raise ClientError(f"{plain(agent)} still answers {left} requests, or has not said anything: wait again")
+                raise ClientError(
+                    f"{plain(agent)} still answers {open_requests} requests, or has not said anything: wait again"
+                )
             rest.sleep(pause)
             pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
 
@@ -87,11 +89,11 @@ def operation_wait(rest: Rest, operation: str, *, seconds: float) -> dict[str, A
     deadline, pause = time.monotonic() + seconds, STEP_SECONDS
     with working("Waiting for receipts"):
         while True:
-            found: dict[str, Any] = shaped(rest.get(f"/operations/{segment(operation)}").body, OPERATION)
-            if found["state"] != "running":
-                return found
+            status: dict[str, Any] = shaped(rest.get(f"/operations/{segment(operation)}").body, OPERATION)
+            if status["state"] != "running":
+                return status
             if time.monotonic() + pause > deadline:
-                missing = ", ".join(found["awaited_agents"])
+                missing = ", ".join(status["awaited_agents"])
                 raise ClientError(f"operation {operation} still runs after {seconds:g} s; awaited: {missing}")
             rest.sleep(pause)
             pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)

@@ -82,13 +82,13 @@ def _models(paper: Paper, *, as_json: bool) -> None:
 
 def _config(name: str) -> Any:
     try:
-        data = sys.stdin.buffer.read(LARGEST_CONFIG + 1) if name == "-" else _read(Path(name))
+        content = sys.stdin.buffer.read(LARGEST_CONFIG + 1) if name == "-" else _read(Path(name))
     except OSError as error:
         raise ClientError(f"{name}: {error.strerror or error}") from None
-    if len(data) > LARGEST_CONFIG:
+    if len(content) > LARGEST_CONFIG:
         raise ClientError(f"{name}: is larger than {LARGEST_CONFIG} bytes")
     try:
-        return json.loads(data)
+        return json.loads(content)
     except RecursionError:
         raise ClientError(f"{name}: is nested too deep") from None
     except ValueError as error:

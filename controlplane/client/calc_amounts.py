@@ -12,7 +12,7 @@ _AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
 
 
 def names_read(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",")]
+    return [part.strip() for part in text.split(",")]
 
 
 def whole_read(text: str) -> int:
@@ -38,10 +38,10 @@ def share_read(text: str) -> float:
     return float(text)
 
 
-def _read(text: str, units: dict[str, int], wanted: str) -> int:
-    found = _AMOUNT.fullmatch(text.strip())
-    if found is None or found[2] not in units:
-        raise ValueError(f"{text[:40]!r} is no {wanted}")
-    before, _, after = found[1].partition(".")
-    exact: int = int(before + after) * units[found[2]] // 10 ** len(after)
+def _read(text: str, units: dict[str, int], noun: str) -> int:
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None or match[2] not in units:
+        raise ValueError(f"{text[:40]!r} is no {noun}")
+    before, _, after = match[1].partition(".")
+    exact: int = int(before + after) * units[match[2]] // 10 ** len(after)
     return exact

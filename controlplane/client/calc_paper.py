@@ -28,7 +28,7 @@ def paper_for(stream: TextIO, *, is_json: bool) -> Paper:
 
 def _alike(error: UnicodeError) -> tuple[str, int]:
     text, end = _lacking(error)
-    return "".join(LIKE.get(one, "?") for one in text), end
+    return "".join(LIKE.get(character, "?") for character in text), end
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

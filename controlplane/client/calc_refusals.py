@@ -31,10 +31,10 @@ def in_options(error: InvalidArgument) -> str:
     if field not in OPTIONS | WORDS:
         return str(error)
     option = (OPTIONS | WORDS)[field]
-    wanted = _NAME.sub(lambda found: OPTIONS[found[1]], error.wanted)
-    if wanted.startswith("there"):  # no value was given, and people do not type `null`
-        return f"{option} is not {wanted}"
-    return f"{option}: {error.value!r} is not {wanted}"
+    expected = _NAME.sub(lambda match: OPTIONS[match[1]], error.wanted)
+    if expected.startswith("there"):  # no value was given, and people do not type `null`
+        return f"{option} is not {expected}"
+    return f"{option}: {error.value!r} is not {expected}"
 
 
 def machine_check(options: Mapping[str, Any]) -> None:

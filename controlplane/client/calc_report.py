@@ -52,8 +52,8 @@ def models_print(paper: Paper, shapes: Mapping[str, ModelShape], *, columns: int
 def _wrapped(sentences: Sequence[str], columns: int) -> list[str]:
     """Return the sentences as lines. A number stays on one line with its unit."""
     width = max(columns, NARROWEST)
-    tied = [re.sub(r"(?<=[0-9]) (?=[A-Za-z])", TIED, one) for one in sentences]
-    lines = [textwrap.wrap(one, width, break_long_words=False, break_on_hyphens=False) for one in tied]
+    tied = [re.sub(r"(?<=[0-9]) (?=[A-Za-z])", TIED, sentence) for sentence in sentences]
+    lines = [textwrap.wrap(sentence, width, break_long_words=False, break_on_hyphens=False) for sentence in tied]
     return [line.replace(TIED, " ") for of_one in lines for line in of_one]
 
 
@@ -69,7 +69,7 @@ def _headlines(shape: ModelShape, answer: Answer) -> list[str]:
     if shape.parameters is not None:
         parts.append(f"{billions(shape.parameters.total)} parameters ({shape.parameters.source})")
     lines = [f"{TIED}· ".join(part.replace(" ", TIED) for part in parts if part)]
-    if any(one.kind != "full" for one in shape.layers):
+    if any(layer_group.kind != "full" for layer_group in shape.layers):
         counted = "" if answer.respect_windows else " Here every one of them is counted as if it kept all."
         lines.append("Of its layers " + _kinds_words(shape.layers) + f".{counted}")
     prefix = f", {answer.shared_prefix_tokens:,} of them shared" if answer.shared_prefix_tokens else ""
@@ -83,15 +83,17 @@ def _heads_words(shape: ModelShape) -> str:
     if shape.attention == "MLA":
         return f"MLA, {shape.query_heads} heads, latent vector of {shape.key_size}"
     sizes = f"{shape.key_size}" if shape.key_size == shape.value_size else f"{shape.key_size} and {shape.value_size}"
-    most = "up to " if len({(one.query_heads, one.kv_heads) for one in shape.keeping}) > 1 else ""
+    most = (
+        "up to " if len({(layer_group.query_heads, layer_group.kv_heads) for layer_group in shape.keeping}) > 1 else ""
+    )
     return f"{shape.attention}, {most}{shape.query_heads} heads, {most}{shape.kv_heads} KV heads of {sizes}"
 
 
 def _kinds_words(layers: Sequence[Layers]) -> str:
     """Return each kind of layer once, with its count, whatever heads its layers have."""
     counts = Counter[str]()
-    for one in layers:
-        counts[_kind_words(one)] += one.count
+    for layer_group in layers:
+        counts[_kind_words(layer_group)] += layer_group.count
     return ", ".join(f"{count} {words}" for words, count in counts.items())
 
 
@@ -111,8 +113,11 @@ def _machine_words(machine: Machine, gpus: int) -> str:
 
 
 def _formats_table(paper: Paper, columns: Columns, answer: Answer) -> None:
-    named: Columns = {"KV DTYPE": lambda row: row.kv_dtype if row.is_offered else f"({row.kv_dtype})", **columns}
-    paper.numbers(list(named), [[of(row) for of in named.values()] for row in answer.rows])
+    table_columns: Columns = {
+        "KV DTYPE": lambda row: row.kv_dtype if row.is_offered else f"({row.kv_dtype})",
+        **columns,
+    }
+    paper.numbers(list(table_columns), [[of(row) for of in table_columns.values()] for row in answer.rows])
 
 
 def _bytes_columns(answer: Answer) -> Columns:

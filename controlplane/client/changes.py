@@ -24,14 +24,18 @@ WORDS = {
 NAMESPACES = "namespaces"
 
 
-def plan_lines(found: Mapping[str, Any], paper: Paper) -> list[str]:
-    changes, count = found["changes"], found["summary"]
+def plan_lines(plan: Mapping[str, Any], paper: Paper) -> list[str]:
+    changes, count = plan["changes"], plan["summary"]
     if not changes:
         return ["Nothing to change."]
-    widest = max(width(cell(one["place"])) for one in changes)
-    lines = [line for one in changes for line in _change_lines(one, widest, paper)]
-    more = "" if count["objects_deleted"] == count["delete"] else f" ({count['objects_deleted']} with all inside)"
-    return [*lines, "", f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete{more}."]
+    widest = max(width(cell(change["place"])) for change in changes)
+    lines = [line for change in changes for line in _change_lines(change, widest, paper)]
+    inside = "" if count["objects_deleted"] == count["delete"] else f" ({count['objects_deleted']} with all inside)"
+    return [
+        *lines,
+        "",
+        f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete{inside}.",
+    ]
 
 
 def _change_lines(change: Mapping[str, Any], widest: int, paper: Paper) -> Iterator[str]:
@@ -47,19 +51,19 @@ def _change_lines(change: Mapping[str, Any], widest: int, paper: Paper) -> Itera
 
 
 def difference_lines(
-    differences: list[Mapping[str, Any]], paper: Paper, said: Callable[[Any], str] = cell
+    differences: list[Mapping[str, Any]], paper: Paper, render: Callable[[Any], str] = cell
 ) -> Iterator[str]:
-    for one in differences:
-        model = f" ({cell(one['model'])})" if one["model"] else ""
-        before, after = said(one["before"]), said(one["after"])
-        yield f"    {cell(one['field'])}{model}: {paper.paint(before, DIM)} → {after}"
+    for difference in differences:
+        model = f" ({cell(difference['model'])})" if difference["model"] else ""
+        before, after = render(difference["before"]), render(difference["after"])
+        yield f"    {cell(difference['field'])}{model}: {paper.paint(before, DIM)} → {after}"
 
 
 def _more(change: Mapping[str, Any]) -> str:
     if change["verb"] == "policy.publish":
-        same = "" if change["differences"] else ", which changes nothing in force"
+        no_effect = "" if change["differences"] else ", which changes nothing in force"
         revision = shaped(change, {"revision": int})["revision"]
-        return f" (revision {revision} → {revision + 1}{same})"
+        return f" (revision {revision} → {revision + 1}{no_effect})"
     if change["verb"] == "organisation.delete":
         count = shaped(change, {"before": {NAMESPACES: int}})["before"][NAMESPACES]
         return f" and its {count} {'namespace' if count == 1 else 'namespaces'}"

@@ -39,29 +39,33 @@ name_option = click.option("--name", help="how people call it")
 @click.option("--note", default="", help="why, for whoever reads the history")
 @yes_option
 def rollback(session: Session, place: str, revision: int, note: str, yes: bool) -> None:
-    where, rest, paper = place_read(place), session.rest, session.paper
-    now = rest.get(f"{where.path}/policy")
-    seen = _preview(rest, where, revision)
-    same = "" if seen["diff"] else ", which changes nothing in force"
+    scope, rest, paper = place_read(place), session.rest, session.paper
+    current = rest.get(f"{scope.path}/policy")
+    preview = _preview(rest, scope, revision)
+    no_effect = "" if preview["diff"] else ", which changes nothing in force"
     if not session.as_json:
-        present = shaped(now.body, {"revision": int})["revision"]
-        paper.say(f"{where.name}: revision {present} → what revision {revision} said{same}")
-        paper.say(*difference_lines(seen["diff"], paper))
-        paper.say(*(f"    {paper.paint('!', YELLOW)} {cell(one['message'])}" for one in seen["warnings"]))
-    if problems := fields_of(seen["problems"]):
+        present = shaped(current.body, {"revision": int})["revision"]
+        paper.say(f"{scope.name}: revision {present} → what revision {revision} said{no_effect}")
+        paper.say(*difference_lines(preview["diff"], paper))
+        paper.say(*(f"    {paper.paint('!', YELLOW)} {cell(warning['message'])}" for warning in preview["warnings"]))
+    if problems := fields_of(preview["problems"]):
         raise ClientError("\n".join(["It would be refused, nothing was changed:", *problem_lines(problems)]))
-    agreed(f"This rolls {where.name} back", where.name, yes=yes)
+    agreed(f"This rolls {scope.name} back", scope.name, yes=yes)
     body = {"revision": revision, "note": note}
-    done = shaped(rest.post(f"{where.path}/policy/rollback", body, headers=if_match(now)).body, {"revision": int})
-    session.show(done, f"{where.name} is at revision {done['revision']}.")
+    response = shaped(
+        rest.post(f"{scope.path}/policy/rollback", body, headers=if_match(current)).body, {"revision": int}
+    )
+    session.show(response, f"{scope.name} is at revision {response['revision']}.")
 
 
-def _preview(rest: Rest, place: Place, revision: int) -> Mapping[str, Any]:
-    path, policy = f"{place.path}/policy", {}
+def _preview(rest: Rest, scope: Place, revision: int) -> Mapping[str, Any]:
+    path, policy = f"{scope.path}/policy", {}
     if revision:
         policy = shaped(rest.get(f"{path}/revisions/{revision}").body, {"policy": dict})["policy"]
-    found: Mapping[str, Any] = shaped(rest.post(f"{path}/preview", {"policy": policy}, repeatable=True).body, A_PREVIEW)
-    return found
+    preview: Mapping[str, Any] = shaped(
+        rest.post(f"{path}/preview", {"policy": policy}, repeatable=True).body, A_PREVIEW
+    )
+    return preview
 
 
 @rest_command
@@ -70,18 +74,18 @@ def _preview(rest: Rest, place: Place, revision: int) -> Mapping[str, Any]:
 @wait_options
 @yes_option
 def purge(session: Session, place: str, include_pins: bool, wait: bool, timeout: float, yes: bool) -> int:
-    where, rest = place_read(place), session.rest
-    if not where.organisation:
+    scope, rest = place_read(place), session.rest
+    if not scope.organisation:
         raise ClientError("this wants an organisation or a namespace, as in: acme or acme/chat")
     pins = ", pins included" if include_pins else ""
-    agreed(f"From now on nothing cached in {where.name} matches any more{pins}", where.name, yes=yes)
-    done = shaped(rest.post(f"{where.path}/purge", {"include_pins": include_pins}).body, STARTED)
+    agreed(f"From now on nothing cached in {scope.name} matches any more{pins}", scope.name, yes=yes)
+    started = shaped(rest.post(f"{scope.path}/purge", {"include_pins": include_pins}).body, STARTED)
     if not wait:
-        session.show(done, f"Purged. Operation {done['operation']}")
+        session.show(started, f"Purged. Operation {started['operation']}")
         return 0
-    operation = shaped(operation_wait(rest, done["operation"], seconds=timeout), {"receipts": list})
+    operation = shaped(operation_wait(rest, started["operation"], seconds=timeout), {"receipts": list})
     ended = f"{operation['state']}, {len(operation['receipts'])} receipts"
-    session.show(operation, f"Purged: {ended}. Operation {done['operation']}")
+    session.show(operation, f"Purged: {ended}. Operation {started['operation']}")
     return 0 if operation["state"] == DONE else 1
 
 
@@ -89,8 +93,8 @@ def purge(session: Session, place: str, include_pins: bool, wait: bool, timeout:
 @click.argument("slug")
 @name_option
 def create_org(session: Session, slug: str, name: str | None) -> None:
-    made = shaped(session.rest.post("/orgs", {"slug": slug, "name": name or slug}).body, {"slug": str})
-    session.show(made, f"{made['slug']} is there, with its namespace default.")
+    created = shaped(session.rest.post("/orgs", {"slug": slug, "name": name or slug}).body, {"slug": str})
+    session.show(created, f"{created['slug']} is there, with its namespace default.")
 
 
 @rest_command
@@ -98,18 +102,18 @@ def create_org(session: Session, slug: str, name: str | None) -> None:
 @name_option
 @click.option("--group", metavar="SLUG", help="which agents serve it")
 def create_namespace(session: Session, place: str, name: str | None, group: str | None) -> None:
-    where = namespace_read(place)
-    body = {"slug": where.namespace, "name": name or "", **given(group=group)}
-    made = shaped(session.rest.post(f"/orgs/{segment(where.organisation)}/namespaces", body).body, dict)
-    session.show(made, f"{where.name} is there and inherits its policy.")
+    scope = namespace_read(place)
+    body = {"slug": scope.namespace, "name": name or "", **given(group=group)}
+    created = shaped(session.rest.post(f"/orgs/{segment(scope.organisation)}/namespaces", body).body, dict)
+    session.show(created, f"{scope.name} is there and inherits its policy.")
 
 
 @rest_command
 @click.argument("slug")
 @name_option
 def create_group(session: Session, slug: str, name: str | None) -> None:
-    made = shaped(session.rest.post("/agent-groups", {"slug": slug, "name": name or slug}).body, {"slug": str})
-    session.show(made, f"{made['slug']} is there.")
+    created = shaped(session.rest.post("/agent-groups", {"slug": slug, "name": name or slug}).body, {"slug": str})
+    session.show(created, f"{created['slug']} is there.")
 
 
 @rest_command
@@ -124,10 +128,10 @@ def create_key(
     """Create a key. Standard output gets only the secret, so that `KEY=$(luminet create key …)` works."""
     body = {"name": name, "scopes": scope, **given(namespaces=namespace or None, expires_at=expires)}
     path = f"{organisation_read(org).path}/keys"
-    made = shaped(session.rest.post(path, body).body, {**A_KEY, "secret": SECRET})
-    words = f"Key {made['name']}; its secret is shown now and never again:"
-    again = f"Key {made['name']}", f"luminet delete key {org} {made['id']}"
-    secret_show(session, made, words, made["secret"], again=again)
+    created = shaped(session.rest.post(path, body).body, {**A_KEY, "secret": SECRET})
+    words = f"Key {created['name']}; its secret is shown now and never again:"
+    again = f"Key {created['name']}", f"luminet delete key {org} {created['id']}"
+    secret_show(session, created, words, created["secret"], again=again)
 
 
 @rest_command
@@ -136,10 +140,10 @@ def create_key(
 @click.option("--role", required=True, type=click.Choice(ROLES))
 def create_member(session: Session, org: str, email: str, role: str) -> None:
     path = f"{organisation_read(org).path}/members"
-    made = shaped(session.rest.post(path, {"email": email, "role": role}).body, AN_INVITATION)
-    words = f"Give {made['email']} this link; it works once, until {cell(made['invitation_expires_at'])}:"
-    again = f"The invitation of {made['email']}", f"luminet delete member {org} {made['email']}"
-    secret_show(session, made, words, made["invitation_url"], again=again)
+    created = shaped(session.rest.post(path, {"email": email, "role": role}).body, AN_INVITATION)
+    words = f"Give {created['email']} this link; it works once, until {cell(created['invitation_expires_at'])}:"
+    again = f"The invitation of {created['email']}", f"luminet delete member {org} {created['email']}"
+    secret_show(session, created, words, created["invitation_url"], again=again)
 
 
 @rest_command
@@ -162,11 +166,13 @@ def delete_namespace(session: Session, place: str, yes: bool) -> None:
 @yes_option
 def delete_key(session: Session, org: str, key: str, yes: bool) -> None:
     path = f"{organisation_read(org).path}/keys"
-    keys = (shaped(one, A_KEY) for one in session.rest.pages(path))
-    found = only_one([one for one in keys if key in (one["id"], one["name"], one["prefix"])], "key")
-    agreed(f"This revokes the key {found['name']} ({found['prefix']}…) for good", found["name"], yes=yes)
-    session.rest.delete(f"{path}/{segment(found['id'])}")
-    session.show(found, f"The key {found['name']} is refused from now on.")
+    keys = (shaped(row, A_KEY) for row in session.rest.pages(path))
+    api_key = only_one(
+        [candidate for candidate in keys if key in (candidate["id"], candidate["name"], candidate["prefix"])], "key"
+    )
+    agreed(f"This revokes the key {api_key['name']} ({api_key['prefix']}…) for good", api_key["name"], yes=yes)
+    session.rest.delete(f"{path}/{segment(api_key['id'])}")
+    session.show(api_key, f"The key {api_key['name']} is refused from now on.")
 
 
 @rest_command
@@ -175,37 +181,39 @@ def delete_key(session: Session, org: str, key: str, yes: bool) -> None:
 @yes_option
 def delete_member(session: Session, org: str, email: str, yes: bool) -> None:
     path = f"{organisation_read(org).path}/members"
-    members = (shaped(one, A_MEMBER) for one in session.rest.pages(path))
-    member = only_one([one for one in members if email in (one["id"], one["email"])], "member")
+    members = (shaped(row, A_MEMBER) for row in session.rest.pages(path))
+    member = only_one([candidate for candidate in members if email in (candidate["id"], candidate["email"])], "member")
     agreed(f"This removes {member['email']} from {org}", member["email"], yes=yes)
     session.rest.delete(f"{path}/{segment(member['id'])}")
     session.show(member, f"{member['email']} sees nothing of {org} any more.")
 
 
-def _delete(session: Session, place: Place, *, yes: bool) -> None:
-    now = session.rest.get(place.path)
-    shaped(now.body, dict)
-    agreed(f"This deletes {place.name} with all that is in it", place.name, yes=yes)
-    done = shaped(session.rest.delete(place.path, headers=if_match(now)).body or {}, dict)
-    session.show({**now.body, **done}, f"{place.name} is deleted.")
+def _delete(session: Session, scope: Place, *, yes: bool) -> None:
+    current = session.rest.get(scope.path)
+    shaped(current.body, dict)
+    agreed(f"This deletes {scope.name} with all that is in it", scope.name, yes=yes)
+    response = shaped(session.rest.delete(scope.path, headers=if_match(current)).body or {}, dict)
+    session.show({**current.body, **response}, f"{scope.name} is deleted.")
 
 
 def secret_show(
-    session: Session, what: Mapping[str, Any], words: str, secret: str | None, *, again: tuple[str, str]
+    session: Session, created: Mapping[str, Any], words: str, secret: str | None, *, again: tuple[str, str]
 ) -> None:
     """Print the secret. `again`: the created object, and the command that deletes it if its secret was lost."""
     if secret is None:
-        lost = "was made, but the answer with its secret was lost, and no secret is shown twice"
-        raise ClientError(f"{again[0]} {lost}. Take it back and make another: {again[1]}")
+        reason = "was made, but the answer with its secret was lost, and no secret is shown twice"
+        raise ClientError(f"{again[0]} {reason}. Take it back and make another: {again[1]}")
     if not session.as_json:
         print(plain(words), file=sys.stderr, flush=True)
-    session.show(what, secret)
+    session.show(created, secret)
 
 
-def only_one(found: list[Any], what: str) -> Any:
-    if len(found) != 1:
-        raise ClientError(f"there is no such {what}" if not found else f"that names {len(found)} {what}s: use the id")
-    return found[0]
+def only_one(candidates: list[Any], noun: str) -> Any:
+    if len(candidates) != 1:
+        raise ClientError(
+            f"there is no such {noun}" if not candidates else f"that names {len(candidates)} {noun}s: use the id"
+        )
+    return candidates[0]
 
 
 def given(**values: Any) -> dict[str, Any]:

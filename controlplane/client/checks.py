@@ -20,8 +20,8 @@ _PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool"
 
 
 def refuse(name: str, mark: Any, message: str) -> NoReturn:
-    where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
-    raise ClientError(f"{name}:{where} {message}")
+    location = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
+    raise ClientError(f"{name}:{location} {message}")
 
 
 def outline_check(events: Iterable[yaml.Event], name: str) -> None:
@@ -90,13 +90,13 @@ class NodeChecks:
             self._refuse(node, f"{_shown(node)}… is too long for a number; write it in quotes if it is text")
 
     def _keys_check(self, node: yaml.MappingNode) -> None:
-        seen: dict[Hashable, int] = {}
+        line_by_key: dict[Hashable, int] = {}
         for key, _ in node.value:
             if key.tag not in (_STRING, MERGE):
                 self._refuse(key, f"{_shown(key)} as a name is read as a {_kind(key)}; write it in quotes")
-            if key.value in seen and key.tag != MERGE:
-                self._refuse(key, f"{_shown(key)!r} is given again; it was on line {seen[key.value]} already")
-            seen[key.value] = key.start_mark.line + 1
+            if key.value in line_by_key and key.tag != MERGE:
+                self._refuse(key, f"{_shown(key)!r} is given again; it was on line {line_by_key[key.value]} already")
+            line_by_key[key.value] = key.start_mark.line + 1
 
     def _refuse(self, node: yaml.Node, message: str) -> NoReturn:
         refuse(self._name, node.start_mark, message)

@@ -78,10 +78,10 @@ def at_most_one(*options: str, required: bool = False) -> Callable[[click.Comman
         run = command.callback or (lambda **values: None)
 
         def checked(**values: Any) -> Any:
-            given = [option for option in options if values[names[option]] not in (None, False)]
-            if len(given) > 1:
-                raise click.UsageError(f"{' and '.join(given)}: give one of them", click.get_current_context())
-            if required and not given:
+            used_options = [option for option in options if values[names[option]] not in (None, False)]
+            if len(used_options) > 1:
+                raise click.UsageError(f"{' and '.join(used_options)}: give one of them", click.get_current_context())
+            if required and not used_options:
                 raise click.UsageError(f"give one of {', '.join(options)}", click.get_current_context())
             return run(**values)
 

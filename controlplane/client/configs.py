@@ -37,13 +37,13 @@ scope_options = together(
 @click.option("--out", metavar="PLAN.json", help="write the plan, to be reviewed and applied exactly")
 def plan(session: Session, file: str, out: str | None, **scope: Any) -> int:
     request = _request(file, **scope)
-    found = _planned(session.rest, request)
-    if not session.is_json(found):
-        session.paper.say(*plan_lines(found, session.paper))
-    _problems_refuse(found)
+    planned = _planned(session.rest, request)
+    if not session.is_json(planned):
+        session.paper.say(*plan_lines(planned, session.paper))
+    _problems_refuse(planned)
     if out:
-        plan_write(out, Reviewed(request, found))
-    return WOULD_CHANGE if found["changes"] else 0
+        plan_write(out, Reviewed(request, planned))
+    return WOULD_CHANGE if planned["changes"] else 0
 
 
 @with_policy_fields
@@ -67,22 +67,22 @@ def apply(
     rest, paper = session.rest, session.paper
     reviewed = _reviewed(plan, file, any(scope.values()))
     request = _request(file, **scope) if reviewed is None else reviewed.request
-    found = _planned(rest, request)
+    planned = _planned(rest, request)
     if not session.as_json:
-        paper.say(*plan_lines(found, paper))
+        paper.say(*plan_lines(planned, paper))
     if reviewed is not None:
-        reviewed.check(found)
-    _problems_refuse(found)
-    if not found["changes"]:
-        session.show({"hash": found["hash"], "changes": [], "operation": None})
+        reviewed.check(planned)
+    _problems_refuse(planned)
+    if not planned["changes"]:
+        session.show({"hash": planned["hash"], "changes": [], "operation": None})
         return 0
-    _deletions_limit(found, max_deletes)
-    _deletions_agreed(found, yes=yes or reviewed is not None)
-    done = _applied(rest, request, found, max_deletes)
-    operation = operation_wait(rest, done["operation"], seconds=timeout) if wait else None
+    _deletions_limit(planned, max_deletes)
+    _deletions_agreed(planned, yes=yes or reviewed is not None)
+    started = _applied(rest, request, planned, max_deletes)
+    operation = operation_wait(rest, started["operation"], seconds=timeout) if wait else None
     ended = f": {operation['state']}" if operation else ""
-    answer = done if operation is None else {**done, "state": operation["state"]}
-    session.show(answer, f"Applied. Operation {done['operation']}{ended}")
+    answer = started if operation is None else {**started, "state": operation["state"]}
+    session.show(answer, f"Applied. Operation {started['operation']}{ended}")
     return 0 if operation is None or operation["state"] == DONE else 1
 
 
@@ -117,36 +117,36 @@ def _request(file: str | None, *, prune: bool, org: tuple[str, ...], take_owners
 
 
 def _planned(rest: Rest, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = shaped(_ask(rest, "/config/plan", request, "Planning", repeatable=True), A_PLAN)
-    return found
+    planned: Mapping[str, Any] = shaped(_ask(rest, "/config/plan", request, "Planning", repeatable=True), A_PLAN)
+    return planned
 
 
-def _applied(rest: Rest, request: Mapping[str, Any], found: Mapping[str, Any], max_deletes: int) -> Mapping[str, Any]:
+def _applied(rest: Rest, request: Mapping[str, Any], planned: Mapping[str, Any], max_deletes: int) -> Mapping[str, Any]:
     """Apply exactly the plan that was shown. Raise Outdated with the differences if the plan has changed."""
-    body = {**request, "expected_plan": found["hash"], "max_deletes": max_deletes}
+    body = {**request, "expected_plan": planned["hash"], "max_deletes": max_deletes}
     try:
-        done: Mapping[str, Any] = shaped(_ask(rest, "/config/apply", body, "Applying"), STARTED)
+        started: Mapping[str, Any] = shaped(_ask(rest, "/config/apply", body, "Applying"), STARTED)
     except Refused as error:
         if error.status != STALE:
             raise
-        raise Outdated(found, _planned(rest, request)) from None
-    return done
+        raise Outdated(planned, _planned(rest, request)) from None
+    return started
 
 
-def _ask(rest: Rest, path: str, body: Any, what: str, *, repeatable: bool = False) -> Mapping[str, Any]:
+def _ask(rest: Rest, path: str, body: Any, message: str, *, repeatable: bool = False) -> Mapping[str, Any]:
     rest.timeout = SLOW_SECONDS
-    with working(what):
-        found: Mapping[str, Any] = rest.post(path, body, repeatable=repeatable).body
-    return found
+    with working(message):
+        response_body: Mapping[str, Any] = rest.post(path, body, repeatable=repeatable).body
+    return response_body
 
 
-def _problems_refuse(found: Mapping[str, Any]) -> None:
-    if problems := fields_of(found["problems"]):
+def _problems_refuse(planned: Mapping[str, Any]) -> None:
+    if problems := fields_of(planned["problems"]):
         raise ClientError("\n".join(["This cannot be applied, nothing was changed:", *problem_lines(problems)]))
 
 
-def _deletions_limit(found: Mapping[str, Any], most: int) -> None:
-    count = found["summary"]["objects_deleted"]
+def _deletions_limit(planned: Mapping[str, Any], most: int) -> None:
+    count = planned["summary"]["objects_deleted"]
     if count > most:
         raise ClientError(
             f"This deletes {count} organisations and namespaces, and --max-deletes allows {most}: nothing was changed. "
@@ -154,13 +154,13 @@ def _deletions_limit(found: Mapping[str, Any], most: int) -> None:
         )
 
 
-def _deletions_agreed(found: Mapping[str, Any], *, yes: bool) -> None:
+def _deletions_agreed(planned: Mapping[str, Any], *, yes: bool) -> None:
     """Confirm deletions: a single one by its place, several by their number."""
-    places = [one["place"] for one in found["changes"] if one["verb"].endswith(".delete")]
-    if len(places) == 1:
-        agreed(f"This deletes {places[0]}, with all that is cached in it", places[0], yes=yes)
-    elif places:
-        named = ", ".join(places[:5]) + (" …" if len(places) > 5 else "")
+    scopes = [change["place"] for change in planned["changes"] if change["verb"].endswith(".delete")]
+    if len(scopes) == 1:
+        agreed(f"This deletes {scopes[0]}, with all that is cached in it", scopes[0], yes=yes)
+    elif scopes:
+        names = ", ".join(scopes[:5]) + (" …" if len(scopes) > 5 else "")
         agreed(
-            f"This deletes {len(places)} things ({named}), with all that is cached in them", str(len(places)), yes=yes
+            f"This deletes {len(scopes)} things ({names}), with all that is cached in them", str(len(scopes)), yes=yes
         )

@@ -33,11 +33,11 @@ def _switch(session: Session, *, is_on: bool) -> None:
 
 
 def _show(session: Session, answer: object) -> None:
-    found = shaped(answer, A_SWITCH)
-    who = f", since {found['changed_by']} said so" if found["changed_by"] else ""
-    lines = [f"Demo traffic is {'on' if found['is_on'] else 'off'}{who}."]
-    if not found["is_here"]:
+    switch = shaped(answer, A_SWITCH)
+    cause = f", since {switch['changed_by']} said so" if switch["changed_by"] else ""
+    lines = [f"Demo traffic is {'on' if switch['is_on'] else 'off'}{cause}."]
+    if not switch["is_here"]:
         lines.append("No process sends any here, so nothing comes of it.")
-    elif found["is_on"] and found["state"] == "waits":
+    elif switch["is_on"] and switch["state"] == "waits":
         lines.append("It waits for the gateway.")
-    session.show(found, *lines)
+    session.show(switch, *lines)

@@ -8,10 +8,10 @@ DEEPEST = 30
 def is_too_deep(value: Any) -> bool:
     level = [value]
     for _ in range(DEEPEST):
-        level = [child for one in level for child in _children(one)]
+        level = [child for node in level for child in _children(node)]
         if not level:
             return False
-    return any(isinstance(one, dict | list) for one in level)
+    return any(isinstance(node, dict | list) for node in level)
 
 
 def _children(value: Any) -> list[Any]:

@@ -33,7 +33,7 @@ class Refused(ClientError):
 
 def fields_of(errors: object) -> list[tuple[str, str]]:
     rows = errors if isinstance(errors, list) else []
-    return [(plain(str(one.get("field"))), plain(str(one.get("message")))) for one in rows if isinstance(one, dict)]
+    return [(plain(str(row.get("field"))), plain(str(row.get("message")))) for row in rows if isinstance(row, dict)]
 
 
 def problem_lines(problems: Sequence[tuple[str, str]]) -> list[str]:
@@ -42,8 +42,8 @@ def problem_lines(problems: Sequence[tuple[str, str]]) -> list[str]:
 
 def shortened(lines: Sequence[str], most: int) -> list[str]:
     """Return the first lines, indented, and how many more there are."""
-    more = [f"  and {len(lines) - most} more"] if len(lines) > most else []
-    return [f"  {line}" for line in lines[:most]] + more
+    footer = [f"  and {len(lines) - most} more"] if len(lines) > most else []
+    return [f"  {line}" for line in lines[:most]] + footer
 
 
 def _lines(status: int, problem: Mapping[str, Any]) -> list[str]:

@@ -21,9 +21,9 @@ _TAG_DIRECTIVE = re.compile(r"^%TAG\b", re.MULTILINE)  # libyaml compares each w
 def document_load(name: str) -> Any:
     """Return the file's content; `-` reads standard input."""
     text = _text(name)
-    shown = "standard input" if name == "-" else name
-    value = _json(text, shown) if text.lstrip().startswith("{") else None
-    return _yaml(text, shown) if value is None else value
+    source = "standard input" if name == "-" else name
+    value = _json(text, source) if text.lstrip().startswith("{") else None
+    return _yaml(text, source) if value is None else value
 
 
 def document_dump(document: Any) -> str:
@@ -39,13 +39,13 @@ def _dumped(document: Any, *, as_is: bool) -> str:
 
 def _text(name: str) -> str:
     try:
-        data = sys.stdin.buffer.read(LARGEST + 1) if name == "-" else _read(Path(name))
+        content = sys.stdin.buffer.read(LARGEST + 1) if name == "-" else _read(Path(name))
     except OSError as error:
         raise ClientError(f"{name}: {error.strerror or error}") from None
-    if len(data) > LARGEST:
+    if len(content) > LARGEST:
         raise ClientError(f"{name}: is larger than {LARGEST} bytes, the most a control plane takes")
     try:
-        return data.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ClientError(f"{name}: is not UTF-8 at byte {error.start}") from None
 

@@ -31,26 +31,33 @@ rollout_argument = click.argument("rollout", metavar="ID", help="luminet get rol
 @click.option("--any-number", is_flag=True, help="as often as wanted, until it expires")
 @click.option("--expires-in", type=amounts.span, default="1h", help="30m, 12h, 7d (an hour)")
 def join_token_create(
-    session: Session, name: str, uses: int | None, any_number: bool, expires_in: int, **more: str | None
+    session: Session, name: str, uses: int | None, any_number: bool, expires_in: int, **options: str | None
 ) -> None:
     """Create a token. Standard output gets only the secret, so that `TOKEN=$(luminet join-token create …)` works."""
     uses = None if any_number else uses or 1
-    body = {"name": name, "uses": uses, "expires_in_seconds": expires_in, **given(**more)}
-    made = shaped(session.rest.post(TOKENS, body).body, {**A_JOIN_TOKEN, "secret": SECRET})
-    words = f"Join token {made['name']}; its secret is shown now and never again:"
-    again = f"Join token {made['name']}", f"luminet join-token revoke {made['id']}"
-    secret_show(session, made, words, made["secret"], again=again)
+    body = {"name": name, "uses": uses, "expires_in_seconds": expires_in, **given(**options)}
+    created = shaped(session.rest.post(TOKENS, body).body, {**A_JOIN_TOKEN, "secret": SECRET})
+    words = f"Join token {created['name']}; its secret is shown now and never again:"
+    again = f"Join token {created['name']}", f"luminet join-token revoke {created['id']}"
+    secret_show(session, created, words, created["secret"], again=again)
 
 
 @rest_command
 @click.argument("token", help="its id, its name or how it begins")
 @yes_option
 def join_token_revoke(session: Session, token: str, yes: bool) -> None:
-    tokens = (shaped(one, A_JOIN_TOKEN) for one in session.rest.pages(TOKENS))
-    found = only_one([one for one in tokens if token in (one["id"], one["name"], one["prefix"])], "join token")
-    agreed(f"This revokes the join token {found['name']} ({found['prefix']}…) for good", found["name"], yes=yes)
-    session.rest.delete(f"{TOKENS}/{segment(found['id'])}")
-    session.show(found, f"Nobody joins with {found['name']} any more. Agents that did stay.")
+    tokens = (shaped(row, A_JOIN_TOKEN) for row in session.rest.pages(TOKENS))
+    join_token = only_one(
+        [candidate for candidate in tokens if token in (candidate["id"], candidate["name"], candidate["prefix"])],
+        "join token",
+    )
+    agreed(
+        f"This revokes the join token {join_token['name']} ({join_token['prefix']}…) for good",
+        join_token["name"],
+        yes=yes,
+    )
+    session.rest.delete(f"{TOKENS}/{segment(join_token['id'])}")
+    session.show(join_token, f"Nobody joins with {join_token['name']} any more. Agents that did stay.")
 
 
 @rest_command
@@ -78,40 +85,43 @@ def resume(session: Session, agent: str, wait: bool, timeout: float) -> int:
 def delete_agent(session: Session, agent: str, yes: bool) -> None:
     """Revoke the agent; it remains visible."""
     path = f"/fleet/agents/{segment(agent)}"
-    found = shaped(session.rest.get(path).body, AN_AGENT)
-    agreed(f"This takes {found['id']} ({found['kind']}) out of the fleet", found["id"], yes=yes)
+    agent_record = shaped(session.rest.get(path).body, AN_AGENT)
+    agreed(f"This takes {agent_record['id']} ({agent_record['kind']}) out of the fleet", agent_record["id"], yes=yes)
     session.rest.delete(path)
-    session.show(found, f"{found['id']} is out of the fleet: its token and its login have ended.")
+    session.show(agent_record, f"{agent_record['id']} is out of the fleet: its token and its login have ended.")
 
 
 @rest_command
 @rollout_argument
 @yes_option
 def rollout_abort(session: Session, rollout: str, yes: bool) -> None:
-    found = shaped(session.rest.get(f"/rollouts/{segment(rollout)}").body, A_ROLLOUT)
-    back = f"This takes {found['place']} from revision {found['revision']} back to what revision"
-    agreed(f"{back} {found['base_revision']} said, at every agent", found["place"], yes=yes)
+    rollout_record = shaped(session.rest.get(f"/rollouts/{segment(rollout)}").body, A_ROLLOUT)
+    message = f"This takes {rollout_record['place']} from revision {rollout_record['revision']} back to what revision"
+    agreed(f"{message} {rollout_record['base_revision']} said, at every agent", rollout_record["place"], yes=yes)
     _steer(session, rollout, "abort")
 
 
-def _operate(session: Session, agent: str, deed: str, words: str, wait: bool, timeout: float) -> int:
-    done = shaped(session.rest.post(f"/fleet/agents/{segment(agent)}/{deed}", {}).body, STARTED)
-    operation = operation_wait(session.rest, done["operation"], seconds=timeout) if wait else None
+def _operate(session: Session, agent: str, action: str, words: str, wait: bool, timeout: float) -> int:
+    started = shaped(session.rest.post(f"/fleet/agents/{segment(agent)}/{action}", {}).body, STARTED)
+    operation = operation_wait(session.rest, started["operation"], seconds=timeout) if wait else None
     ended = f": {operation['state']}" if operation else ""
-    session.show(operation or done, f"{plain(agent)}: {words}. Operation {done['operation']}{ended}")
+    session.show(operation or started, f"{plain(agent)}: {words}. Operation {started['operation']}{ended}")
     return 0 if operation is None or operation["state"] == DONE else 1
 
 
-def _steer(session: Session, rollout: str, deed: str) -> None:
-    found = shaped(session.rest.post(f"/rollouts/{segment(rollout)}/{deed}", {}).body, A_ROLLOUT)
-    session.show(found, f"{found['place']} revision {found['revision']}: {found['state']}. {found['why']}")
+def _steer(session: Session, rollout: str, action: str) -> None:
+    updated = shaped(session.rest.post(f"/rollouts/{segment(rollout)}/{action}", {}).body, A_ROLLOUT)
+    session.show(
+        updated,
+        f"{updated['place']} revision {updated['revision']}: {updated['state']}. {updated['why']}",
+    )
 
 
-def _steering(deed: str) -> click.Command:
+def _steering(action: str) -> click.Command:
     @rest_command
     @rollout_argument
     def command(session: Session, rollout: str) -> None:
-        _steer(session, rollout, deed)
+        _steer(session, rollout, action)
 
     return command
 

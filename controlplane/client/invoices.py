@@ -56,27 +56,29 @@ def invoice(
     if as_csv:
         session.paper.say(*session.rest.text(path, **query, format="csv").splitlines())
         return
-    found = shaped(session.rest.get(path, **query).body, AN_INVOICE)
-    if session.is_json(found):
+    invoice_record = shaped(session.rest.get(path, **query).body, AN_INVOICE)
+    if session.is_json(invoice_record):
         return
-    rows = [[one[field] for field in COLUMNS.values()] for one in found["lines"]]
+    rows = [[line[field] for field in COLUMNS.values()] for line in invoice_record["lines"]]
     session.paper.table(list(COLUMNS), rows, empty="Nothing was asked in these days.")
-    session.paper.say("", *_summary(found, session.paper))
+    session.paper.say("", *_summary(invoice_record, session.paper))
 
 
-def _summary(found: Mapping[str, Any], paper: Paper) -> Iterator[str]:
-    totals, currency = found["totals"], cell(found["currency"])
-    days = f"{cell(found['organisation'])}, {cell(found['from'])} to {cell(found['to'])}"
+def _summary(invoice: Mapping[str, Any], paper: Paper) -> Iterator[str]:
+    totals, currency = invoice["totals"], cell(invoice["currency"])
+    days = f"{cell(invoice['organisation'])}, {cell(invoice['from'])} to {cell(invoice['to'])}"
     tokens = f"{totals['prompt_tokens']} prompt tokens, {totals['cached_tokens']} of them cached"
     yield f"{days}: {totals['requests']} requests, {tokens}, {totals['generated_tokens']} generated"
     for name in ("amount", "saved"):
         rounded, exact = totals[f"{name}_rounded"], totals[name]
-        said = "no price" if exact is None else f"{paper.paint(cell(rounded), BOLD)} {currency} (exactly {cell(exact)})"
-        yield f"{name}: {said}"
-    if found["is_example"]:
+        amount = (
+            "no price" if exact is None else f"{paper.paint(cell(rounded), BOLD)} {currency} (exactly {cell(exact)})"
+        )
+        yield f"{name}: {amount}"
+    if invoice["is_example"]:
         yield paper.paint("At example prices: nobody owes this.", YELLOW)
-    if found["without_price"]:
-        yield paper.paint(f"Lines without a price have no amount: {cell(found['without_price'])}", YELLOW)
-    if found["may_change_from"] is not None:
-        words = f"Agents may report up to 48 h late: lines from {cell(found['may_change_from'])} on may still grow."
+    if invoice["without_price"]:
+        yield paper.paint(f"Lines without a price have no amount: {cell(invoice['without_price'])}", YELLOW)
+    if invoice["may_change_from"] is not None:
+        words = f"Agents may report up to 48 h late: lines from {cell(invoice['may_change_from'])} on may still grow."
         yield paper.paint(words, DIM)

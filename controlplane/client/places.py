@@ -39,14 +39,14 @@ def place_read(text: str | None) -> Place:
 
 
 def organisation_read(text: str | None) -> Place:
-    place = place_read(text)
-    if not place.organisation or place.namespace:
+    scope = place_read(text)
+    if not scope.organisation or scope.namespace:
         raise ClientError("this wants an organisation, as in: acme")
-    return place
+    return scope
 
 
 def namespace_read(text: str | None) -> Place:
-    place = place_read(text)
-    if not place.namespace:
+    scope = place_read(text)
+    if not scope.namespace:
         raise ClientError("this wants a namespace, as in: acme/chat")
-    return place
+    return scope

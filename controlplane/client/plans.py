@@ -29,8 +29,8 @@ class Outdated(ClientError):
 
     exit_status = 3
 
-    def __init__(self, planned: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        lines = list(_differences(planned, now)) or ["its hash or its summary does not belong to its changes"]
+    def __init__(self, planned: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+        lines = list(_differences(planned, current)) or ["its hash or its summary does not belong to its changes"]
         first = "The plan is out of date. Nothing was changed. Run `luminet plan` again. Differences:"
         super().__init__("\n".join([first, *shortened(lines, NAMED_AT_MOST)]))
 
@@ -42,9 +42,9 @@ class Reviewed:
     request: Mapping[str, Any]
     plan: Mapping[str, Any]
 
-    def check(self, now: Mapping[str, Any]) -> None:
-        if self.plan != now:
-            raise Outdated(self.plan, now)
+    def check(self, current: Mapping[str, Any]) -> None:
+        if self.plan != current:
+            raise Outdated(self.plan, current)
 
 
 def plan_write(name: str, reviewed: Reviewed) -> None:
@@ -61,15 +61,17 @@ def plan_read(name: str) -> Reviewed:
     """Read what `plan_write` wrote. Raise ClientError for a configuration file, or if it is too large or too deep."""
     try:
         with Path(name).open("rb") as file:
-            data = file.read(LARGEST + 1)
-        content = json.loads(data) if len(data) <= LARGEST else None
+            raw_content = file.read(LARGEST + 1)
+        content = json.loads(raw_content) if len(raw_content) <= LARGEST else None
     except OSError as error:
         raise ClientError(f"{name}: {error.strerror or error}") from None
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        how = f"write one with `luminet plan -f FILE --out PLAN.json`; a configuration file is applied with -f {name}"
-        raise ClientError(f"{name}: is not a plan: {how}")
+        advice = (
+            f"write one with `luminet plan -f FILE --out PLAN.json`; a configuration file is applied with -f {name}"
+        )
+        raise ClientError(f"{name}: is not a plan: {advice}")
     try:
         request, plan = shaped(content.get("request"), {"document": object}), shaped(content.get("plan"), A_PLAN)
     except Unexpected as error:
@@ -85,23 +87,23 @@ def _private(name: str, flags: int) -> int:
     return descriptor
 
 
-def _differences(planned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    then, there = _by_name(planned), _by_name(now)
-    for verb, place in {**then, **there}:
-        before, after = then.get((verb, place)), there.get((verb, place))
+def _differences(planned: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+    planned_changes, current_changes = _by_name(planned), _by_name(current)
+    for verb, scope in {**planned_changes, **current_changes}:
+        before, after = planned_changes.get((verb, scope)), current_changes.get((verb, scope))
         if before != after:
-            yield f"{cell(place)}: {_words(WORDS.get(verb, cell(verb)), before, after)}"
+            yield f"{cell(scope)}: {_words(WORDS.get(verb, cell(verb)), before, after)}"
 
 
 def _by_name(plan: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    return {(one["verb"], one["place"]): one for one in plan["changes"]}
+    return {(change["verb"], change["place"]): change for change in plan["changes"]}
 
 
-def _words(deed: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+def _words(action: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
     if before is None:
-        return f"now it would also {deed}"
+        return f"now it would also {action}"
     if after is None:
-        return f"it would no longer {deed}"
+        return f"it would no longer {action}"
     revisions = before.get("revision"), after.get("revision")
     if revisions[0] != revisions[1]:
         return f"it was at revision {cell(revisions[0])} and is at revision {cell(revisions[1])}"

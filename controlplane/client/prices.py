@@ -26,18 +26,20 @@ Price = Mapping[str, Any]
 Change = Mapping[str, Any]
 
 
-def prices(session: Session, place: str | None, limit: int | None) -> None:
-    if place is not None:
-        raise ClientError(f"this takes no place, and {place!r} was given")
-    found, paper = shaped(session.rest.get("/prices").body, PRICES), session.paper
-    if session.is_json(found):
+def prices(session: Session, scope: str | None, limit: int | None) -> None:
+    if scope is not None:
+        raise ClientError(f"this takes no place, and {scope!r} was given")
+    price_list, paper = shaped(session.rest.get("/prices").body, PRICES), session.paper
+    if session.is_json(price_list):
         return
-    rows = [_row(one, found["prices"]) for one in found["prices"][:limit]]
+    rows = [_row(price, price_list["prices"]) for price in price_list["prices"][:limit]]
     empty = "There are no prices yet: luminet set-prices -f FILE"
     paper.table(["MODEL", "FROM", "INPUT", "CACHED INPUT", "OUTPUT", "STATE"], rows, empty=empty)
     if rows:
-        paper.say(paper.paint(f"{cell(found['currency'])} for a million tokens · revision {found['revision']}", DIM))
-    if found["is_example"]:
+        paper.say(
+            paper.paint(f"{cell(price_list['currency'])} for a million tokens · revision {price_list['revision']}", DIM)
+        )
+    if price_list["is_example"]:
         paper.say(paper.paint(EXAMPLES, YELLOW))
 
 
@@ -48,30 +50,34 @@ def prices(session: Session, place: str | None, limit: int | None) -> None:
 def set_prices(session: Session, file: str, dry_run: bool, yes: bool) -> int:
     """Replace the price list. Past prices that the file omits stay, because they have been invoiced."""
     answer = session.rest.get("/prices")
-    now = shaped(answer.body, PRICES)
-    wanted = _with_past(_read(file), now["prices"])
-    changes = _changes(now, wanted)
+    current = shaped(answer.body, PRICES)
+    desired = _with_past(_read(file), current["prices"])
+    changes = _changes(current, desired)
     if not session.as_json:
-        session.paper.say(*(_line(one, session.paper) for one in changes) if changes else ["Nothing to change."])
+        session.paper.say(*(_line(change, session.paper) for change in changes) if changes else ["Nothing to change."])
     if dry_run or not changes:
         session.show({"changes": changes})
         return WOULD_CHANGE if changes else 0
     agreed(f"This changes what tokens cost: {len(changes)} changes", "prices", yes=yes)
-    done = shaped(session.rest.put("/prices", wanted, headers=if_match(answer)).body, PRICES)
-    session.show(done, f"The prices are at revision {done['revision']}.")
+    updated = shaped(session.rest.put("/prices", desired, headers=if_match(answer)).body, PRICES)
+    session.show(updated, f"The prices are at revision {updated['revision']}.")
     return 0
 
 
-def _row(price: Price, every: Sequence[Price]) -> list[Any]:
-    state = _state(price, every) + (", example" if price["is_example"] else "")
+def _row(price: Price, listed_prices: Sequence[Price]) -> list[Any]:
+    state = _state(price, listed_prices) + (", example" if price["is_example"] else "")
     return [price["model"] or EVERY_MODEL, price["valid_from"], *(price[name] for name in ASKED), state]
 
 
-def _state(price: Price, every: Sequence[Price]) -> str:
+def _state(price: Price, listed_prices: Sequence[Price]) -> str:
     today = _today()
     if price["valid_from"] > today:
         return "to come"
-    begun = [one["valid_from"] for one in every if one["model"] == price["model"] and one["valid_from"] <= today]
+    begun = [
+        candidate["valid_from"]
+        for candidate in listed_prices
+        if candidate["model"] == price["model"] and candidate["valid_from"] <= today
+    ]
     return "in force" if price["valid_from"] == max(begun) else "over"
 
 
@@ -84,54 +90,54 @@ def _read(name: str) -> dict[str, Any]:
     document = document_load(name)
     if not isinstance(document, dict) or not isinstance(document.get("prices"), list):
         raise ClientError(f"{name}: must have currency, and prices as a list")
-    prices = [_price(one, f"{name}: prices.{place}") for place, one in enumerate(document["prices"])]
+    prices = [_price(row, f"{name}: prices.{position}") for position, row in enumerate(document["prices"])]
     return {**document, "prices": prices}
 
 
-def _price(said: Any, where: str) -> dict[str, Any]:
-    if not isinstance(said, dict):
-        raise ClientError(f"{where} must have model, valid_from, {', '.join(ASKED)}")
-    return {name: _text(value, f"{where}.{name}") if name in ASKED else value for name, value in said.items()}
+def _price(row: Any, path: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise ClientError(f"{path} must have model, valid_from, {', '.join(ASKED)}")
+    return {name: _text(value, f"{path}.{name}") if name in ASKED else value for name, value in row.items()}
 
 
-def _text(value: Any, where: str) -> Any:
+def _text(value: Any, path: str) -> Any:
     """Return a number as text; the control plane refuses anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     number = Decimal(repr(value))
     if isinstance(value, float) and (not number.is_finite() or len(number.as_tuple().digits) > SURE_DIGITS):
-        raise ClientError(f"{where}: write {value!r} in quotes, or digits of it are lost")
+        raise ClientError(f"{path}: write {value!r} in quotes, or digits of it are lost")
     return format(number, "f")
 
 
 def _with_past(document: dict[str, Any], known: Sequence[Price]) -> dict[str, Any]:
-    said = {_place(one) for one in document["prices"]}
-    kept = [
-        {name: one[name] for name in A_PRICE}
-        for one in known
-        if one["valid_from"] < _today() and not one["is_example"] and _place(one) not in said
+    listed_keys = {_place(price) for price in document["prices"]}
+    past_prices = [
+        {name: price[name] for name in A_PRICE}
+        for price in known
+        if price["valid_from"] < _today() and not price["is_example"] and _place(price) not in listed_keys
     ]
-    return {**document, "prices": [*kept, *document["prices"]]}
+    return {**document, "prices": [*past_prices, *document["prices"]]}
 
 
-def _changes(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Change]:
-    before = {_place(one): one for one in now["prices"]}
-    after = {_place(one): one for one in wanted["prices"]}
-    currency = {"what": "currency", "before": now["currency"], "after": wanted.get("currency")}
+def _changes(current: Mapping[str, Any], desired: Mapping[str, Any]) -> list[Change]:
+    before = {_place(price): price for price in current["prices"]}
+    after = {_place(price): price for price in desired["prices"]}
+    currency = {"what": "currency", "before": current["currency"], "after": desired.get("currency")}
     changed = [currency] if currency["before"] != currency["after"] else []
-    return [*changed, *(_change(place, before.get(place), after.get(place)) for place in _differing(before, after))]
+    return [*changed, *(_change(key, before.get(key), after.get(key)) for key in _differing(before, after))]
 
 
 def _differing(before: Mapping[Any, Price], after: Mapping[Any, Price]) -> Iterator[tuple[str, str]]:
-    for place in sorted({*before, *after}):
-        if place not in before or place not in after or _paid(before[place]) != _paid(after[place]):
-            yield place
+    for key in sorted({*before, *after}):
+        if key not in before or key not in after or _paid(before[key]) != _paid(after[key]):
+            yield key
 
 
-def _change(place: tuple[str, str], before: Price | None, after: Price | None) -> Change:
+def _change(key: tuple[str, str], before: Price | None, after: Price | None) -> Change:
     names = [*ASKED, "is_example"]
-    old, new = ({name: one.get(name) for name in names} if one else None for one in (before, after))
-    return {"what": "price", "model": place[0], "valid_from": place[1], "before": old, "after": new}
+    old, new = ({name: price.get(name) for name in names} if price else None for price in (before, after))
+    return {"what": "price", "model": key[0], "valid_from": key[1], "before": old, "after": new}
 
 
 def _place(price: Price) -> tuple[str, str]:
@@ -142,12 +148,12 @@ def _paid(price: Price) -> tuple[Any, ...]:
     return (*(_number(price.get(name)) for name in ASKED), bool(price.get("is_example")))
 
 
-def _number(said: Any) -> Any:
+def _number(amount: Any) -> Any:
     try:
-        number = Decimal(str(said))
+        number = Decimal(str(amount))
     except InvalidOperation:
-        return said
-    return number if number.is_finite() else said
+        return amount
+    return number if number.is_finite() else amount
 
 
 def _line(change: Change, paper: Paper) -> str:
@@ -155,10 +161,10 @@ def _line(change: Change, paper: Paper) -> str:
     if change["what"] == "currency":
         return f"{paper.paint('~', YELLOW)} currency: {cell(before)} → {cell(after)}"
     sign = paper.paint(*(("+", GREEN) if before is None else ("-", RED) if after is None else ("~", YELLOW)))
-    said = [f"{name} {_difference(before, after, name)}" for name in ASKED]
-    example = " (example)" if (after or before)["is_example"] else ""
+    amounts = [f"{name} {_difference(before, after, name)}" for name in ASKED]
+    note = " (example)" if (after or before)["is_example"] else ""
     return (
-        f"{sign} {cell(change['model'] or EVERY_MODEL)} from {cell(change['valid_from'])}: {', '.join(said)}{example}"
+        f"{sign} {cell(change['model'] or EVERY_MODEL)} from {cell(change['valid_from'])}: {', '.join(amounts)}{note}"
     )
 
 

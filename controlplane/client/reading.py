@@ -38,12 +38,12 @@ class Listing:
     columns: Mapping[str, str]  # head → field
     empty: str
 
-    def __call__(self, session: Session, place: str | None, limit: int | None) -> None:
-        found = list(islice(session.rest.pages(self.path(place)), limit))
-        if session.is_json(found):
+    def __call__(self, session: Session, argument: str | None, limit: int | None) -> None:
+        records = list(islice(session.rest.pages(self.path(argument)), limit))
+        if session.is_json(records):
             return
-        shaped(found, [_shape(self.columns.values())])
-        rows = [[_at(one, field) for field in self.columns.values()] for one in found]
+        shaped(records, [_shape(self.columns.values())])
+        rows = [[_at(record, field) for field in self.columns.values()] for record in records]
         session.paper.table(list(self.columns), rows, empty=self.empty)
 
 
@@ -54,88 +54,91 @@ class Single:
     path: Path
     inside: str | None = None  # the member that people want to see
 
-    def __call__(self, session: Session, place: str | None, limit: int | None) -> None:
-        found = shaped(session.rest.get(self.path(place)).body, dict)
+    def __call__(self, session: Session, argument: str | None, limit: int | None) -> None:
+        record = shaped(session.rest.get(self.path(argument)).body, dict)
         if session.as_json:
-            session.paper.json(found)
+            session.paper.json(record)
         elif self.inside is None:
-            session.paper.record(list(found.items()))
+            session.paper.record(list(record.items()))
         else:
-            shaped(found, {"revision": int, self.inside: dict})
-            session.paper.record([("revision", found["revision"]), *found[self.inside].items()])
+            shaped(record, {"revision": int, self.inside: dict})
+            session.paper.record([("revision", record["revision"]), *record[self.inside].items()])
 
 
-def _policy(session: Session, place: str | None, limit: int | None) -> None:
-    found = shaped(session.rest.get(f"{place_read(place).path}/policy").body, A_POLICY)
-    if session.is_json(found):
+def _policy(session: Session, scope: str | None, limit: int | None) -> None:
+    response = shaped(session.rest.get(f"{place_read(scope).path}/policy").body, A_POLICY)
+    if session.is_json(response):
         return
-    session.paper.record([("revision", found["revision"]), ("effective_hash", found["effective_hash"])])
-    models = shaped(found["policy"].get("models", {}), dict)
-    rows = [[name, None, value] for name, value in found["policy"].items() if name != "models"]
+    session.paper.record([("revision", response["revision"]), ("effective_hash", response["effective_hash"])])
+    models = shaped(response["policy"].get("models", {}), dict)
+    rows = [[name, None, value] for name, value in response["policy"].items() if name != "models"]
     rows += [[name, model, value] for model, values in models.items() for name, value in shaped(values, dict).items()]
-    look = " ".join(["luminet get effective", *([place] if place else [])])
-    empty = f"It says nothing itself: everything is inherited. What is in force: {look}"
+    command_line = " ".join(["luminet get effective", *([scope] if scope else [])])
+    empty = f"It says nothing itself: everything is inherited. What is in force: {command_line}"
     session.paper.table(["FIELD", "MODEL", "VALUE"], rows, empty=empty)
 
 
-def _effective(session: Session, place: str | None, limit: int | None, model: str | None = None) -> None:
-    found = shaped(session.rest.get(f"{place_read(place).path}/policy/effective", model=model).body, AN_EFFECTIVE)
-    if session.is_json(found):
+def _effective(session: Session, scope: str | None, limit: int | None, model: str | None = None) -> None:
+    effective = shaped(session.rest.get(f"{place_read(scope).path}/policy/effective", model=model).body, AN_EFFECTIVE)
+    if session.is_json(effective):
         return
     rows = [
-        [name, value, _origin(found, name), *_enforcement(found, name)]
-        for name, value in found["policy"].items()
+        [name, value, _origin(effective, name), *_enforcement(effective, name)]
+        for name, value in effective["policy"].items()
         if name != "models"
     ]
     session.paper.table(["FIELD", "VALUE", "FROM", "ENFORCED", "WHY NOT"], rows, empty="")
-    levels = ", ".join(f"{one['level']} {one['revision']}" for one in found["levels"])
-    session.paper.say(session.paper.paint(f"revisions: {levels} · hash {found['effective_hash']}", DIM))
+    levels = ", ".join(f"{level['level']} {level['revision']}" for level in effective["levels"])
+    session.paper.say(session.paper.paint(f"revisions: {levels} · hash {effective['effective_hash']}", DIM))
 
 
-def _enforcement(found: Mapping[str, Any], name: str) -> list[Any]:
+def _enforcement(effective: Mapping[str, Any], name: str) -> list[Any]:
     """Return a field's enforcement and reason; an older control plane reports none."""
-    told = shaped(found.get("enforcement", {}), dict).get(name)
-    if told is None:
+    enforcement = shaped(effective.get("enforcement", {}), dict).get(name)
+    if enforcement is None:
         return [None, None]
-    shaped(told, AN_ENFORCEMENT)
-    grade = str(told["grade"]).replace("_", " ")
-    return [f"{grade}, by {told['enforcing']} of {told['agents']}" if told["agents"] else grade, told.get("why")]
+    shaped(enforcement, AN_ENFORCEMENT)
+    grade = str(enforcement["grade"]).replace("_", " ")
+    return [
+        f"{grade}, by {enforcement['enforcing']} of {enforcement['agents']}" if enforcement["agents"] else grade,
+        enforcement.get("why"),
+    ]
 
 
-def _bounds(session: Session, place: str | None, limit: int | None) -> None:
-    path = f"{organisation_read(place).path}/bounds"
-    found = shaped(session.rest.get(path).body, {"revision": int, "bounds": dict})
-    if session.is_json(found):
+def _bounds(session: Session, scope: str | None, limit: int | None) -> None:
+    path = f"{organisation_read(scope).path}/bounds"
+    response = shaped(session.rest.get(path).body, {"revision": int, "bounds": dict})
+    if session.is_json(response):
         return
-    rows = [[name, bound(one)] for name, one in found["bounds"].items()]
+    rows = [[name, bound(allowed)] for name, allowed in response["bounds"].items()]
     session.paper.table(["FIELD", "ITS PEOPLE MAY CHOOSE"], rows, empty="")
-    said = f"revision {found['revision']} · everything else only operators change"
-    session.paper.say(session.paper.paint(said, DIM))
+    footer = f"revision {response['revision']} · everything else only operators change"
+    session.paper.say(session.paper.paint(footer, DIM))
 
 
-def _origin(found: Mapping[str, Any], name: str) -> str:
-    via = found["model_origin"].get(name)
-    return f"model, said by {via}" if via else str(found["origin"].get(name, "–"))
+def _origin(effective: Mapping[str, Any], name: str) -> str:
+    via = effective["model_origin"].get(name)
+    return f"model, said by {via}" if via else str(effective["origin"].get(name, "–"))
 
 
 def _organisation(below: str = "") -> Path:
-    return lambda place: organisation_read(place).path + below
+    return lambda scope: organisation_read(scope).path + below
 
 
 def _plain(path: str) -> Path:
-    def find(place: str | None) -> str:
-        if place is not None:
-            raise ClientError(f"this takes no place, and {place!r} was given")
+    def find(argument: str | None) -> str:
+        if argument is not None:
+            raise ClientError(f"this takes no place, and {argument!r} was given")
         return path
 
     return find
 
 
-def _by_id(path: str, what: str) -> Path:
-    def find(asked: str | None) -> str:
-        if asked is None:
-            raise ClientError(f"this wants the id of {what}")
-        return f"{path}/{segment(asked)}"
+def _by_id(path: str, noun: str) -> Path:
+    def find(object_id: str | None) -> str:
+        if object_id is None:
+            raise ClientError(f"this wants the id of {noun}")
+        return f"{path}/{segment(object_id)}"
 
     return find
 
@@ -155,11 +158,11 @@ NOUNS: dict[str, Show] = {
         },
         "It has no namespaces: luminet create namespace ORG/SLUG",
     ),
-    "namespace": Single(lambda place: namespace_read(place).path),
+    "namespace": Single(lambda scope: namespace_read(scope).path),
     "policy": _policy,
     "effective": _effective,
     "revisions": Listing(
-        lambda place: f"{place_read(place).path}/policy/revisions",
+        lambda scope: f"{place_read(scope).path}/policy/revisions",
         {"REVISION": "revision", "AT": "at", "BY": "author", "NOTE": "note", "POLICY": "policy"},
         "Nothing has been published here: write its policy into a file, then luminet apply -f FILE",
     ),
@@ -176,7 +179,7 @@ NOUNS: dict[str, Show] = {
         "It has no keys: luminet create key ORG NAME --scope infer",
     ),
     "pins": Listing(
-        lambda place: f"{namespace_read(place).path}/pins",
+        lambda scope: f"{namespace_read(scope).path}/pins",
         {
             "NAME": "name", "MODEL": "model", "CONTENT": "content", "BYTES": "content_bytes",
             "EXPIRES": "expires_at", "ID": "id",
@@ -258,16 +261,16 @@ def get(session: Session, noun: str, place: str | None, limit: int | None, model
 
 @rest_command
 def whoami(session: Session) -> None:
-    found = shaped(session.rest.get("/whoami").body, dict)
-    if not session.is_json(found):
-        session.paper.record([("url", session.rest.url), *found.items()])
+    identity = shaped(session.rest.get("/whoami").body, dict)
+    if not session.is_json(identity):
+        session.paper.record([("url", session.rest.url), *identity.items()])
 
 
 def _shape(fields: Iterable[str]) -> Shape:
     return {head: {rest: object} if rest else object for head, _, rest in (field.partition(".") for field in fields)}
 
 
-def _at(item: Mapping[str, Any], field: str) -> Any:
+def _at(record: Mapping[str, Any], field: str) -> Any:
     for name in field.split("."):
-        item = item[name]
-    return item
+        record = record[name]
+    return record

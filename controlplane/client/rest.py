@@ -65,8 +65,8 @@ class Rest:
     def text(self, path: str, **query: str | int | None) -> str:
         """Return a table as CSV."""
         answer = self.ask("GET", _with_query(path, query), repeatable=True, headers={"Accept": f"{CSV}, {PROBLEM}"})
-        found: str = shaped(answer.body, str)
-        return found
+        body: str = shaped(answer.body, str)
+        return body
 
     def delete(self, path: str, *, headers: Mapping[str, str] = NONE) -> Answer:
         return self.ask("DELETE", path, headers=headers)
@@ -75,29 +75,29 @@ class Rest:
         """Yield every item of a list, from all of its pages."""
         cursor: str | None = None
         while True:
-            found = shaped(self.get(path, **query, limit=PAGE, cursor=cursor).body, A_PAGE)
-            yield from found["items"]
-            if found["next_cursor"] is None:
+            page = shaped(self.get(path, **query, limit=PAGE, cursor=cursor).body, A_PAGE)
+            yield from page["items"]
+            if page["next_cursor"] is None:
                 return
-            if found["next_cursor"] == cursor:
+            if page["next_cursor"] == cursor:
                 raise Unexpected("a page leads to itself")
-            cursor = found["next_cursor"]
+            cursor = page["next_cursor"]
 
     def ask(
         self, method: str, path: str, body: Any = None, *, repeatable: bool = False, headers: Mapping[str, str] = NONE
     ) -> Answer:
         """Send a request and return its answer. Raise Refused if it is a problem."""
-        data = None if body is None else _bytes(body)
-        for left in reversed(range(TRIES if repeatable else 1)):
+        content = None if body is None else _bytes(body)
+        for tries_left in reversed(range(TRIES if repeatable else 1)):
             try:
-                answer = self._once(method, path, data, headers)
+                answer = self._once(method, path, content, headers)
             except BROKEN as error:
                 self.close()
-                if not left:
+                if not tries_left:
                     raise ClientError(f"{self.url} does not answer: {_reason(error)}") from None
-                self.sleep(0.5 * (TRIES - left))
+                self.sleep(0.5 * (TRIES - tries_left))
                 continue
-            if not left or answer.status not in (429, 503):
+            if not tries_left or answer.status not in (429, 503):
                 return _accepted(answer, self.url)
             self.sleep(_wait(answer))
         raise AssertionError("the last try returns or raises")
@@ -107,23 +107,23 @@ class Rest:
             self._connection.close()
             self._connection = None
 
-    def _once(self, method: str, path: str, data: bytes | None, more: Mapping[str, str]) -> Answer:
+    def _once(self, method: str, path: str, content: bytes | None, extra_headers: Mapping[str, str]) -> Answer:
         headers = {
             "Authorization": f"Bearer {self.token}",
             "Accept": f"application/json, {PROBLEM}",
             "User-Agent": f"luminet/{version()}",
-            **({} if data is None else {"Content-Type": "application/json"}),
-            **more,
+            **({} if content is None else {"Content-Type": "application/json"}),
+            **extra_headers,
         }
         if time.monotonic() - self._used_at > IDLE_SECONDS:
             self.close()
         self._connection = self._connection or self._open()
-        self._connection.request(method, urlsplit(self.url).path.rstrip("/") + ROOT + path, data, headers)
+        self._connection.request(method, urlsplit(self.url).path.rstrip("/") + ROOT + path, content, headers)
         response = self._connection.getresponse()
         text = response.read()
         self._used_at = time.monotonic()
-        found = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, found, _json(text, found.get("content-type", "")))
+        response_headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, response_headers, _json(text, response_headers.get("content-type", "")))
 
     def _open(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
@@ -151,8 +151,8 @@ def _bytes(body: Any) -> bytes:
 
 
 def _with_query(path: str, query: Mapping[str, str | int | None]) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given, errors='surrogatepass')}" if given else path
+    parameters = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(parameters, errors='surrogatepass')}" if parameters else path
 
 
 def _json(text: bytes, kind: str) -> Any:
@@ -172,14 +172,14 @@ def _accepted(answer: Answer, url: str) -> Answer:
     if isinstance(answer.body, dict):
         raise Refused(answer.status, answer.body)
     if 300 <= answer.status < 400:
-        where = answer.headers.get("location", "somewhere else")
-        raise ClientError(f"{url} sends us to {where}: set LUMINET_URL to where the control plane is")
+        location = answer.headers.get("location", "somewhere else")
+        raise ClientError(f"{url} sends us to {location}: set LUMINET_URL to where the control plane is")
     raise ClientError(f"{url} answers with status {answer.status} and no JSON: is LUMINET_URL a Luminet control plane?")
 
 
 def _wait(answer: Answer) -> float:
-    said = answer.headers.get("retry-after", "")
-    return min(float(said) if said.isascii() and said.isdecimal() else 1.0, LONGEST_WAIT_SECONDS)
+    retry_after = answer.headers.get("retry-after", "")
+    return min(float(retry_after) if retry_after.isascii() and retry_after.isdecimal() else 1.0, LONGEST_WAIT_SECONDS)
 
 
 def _reason(error: Exception) -> str:

@@ -63,8 +63,8 @@ def _stack_access(url: str) -> tuple[str, str]:
         raise ClientError(f"LUMINET_TOKEN is not set: an API key or an operator's token for {url}")
     token = operator.get("token") if isinstance(operator, dict) else None
     if not isinstance(token, str):
-        how = "make one with `luminet operator-token EMAIL`"
-        raise ClientError(f"LUMINET_TOKEN is not set, and the stack that runs here keeps no token to use: {how}")
+        advice = "make one with `luminet operator-token EMAIL`"
+        raise ClientError(f"LUMINET_TOKEN is not set, and the stack that runs here keeps no token to use: {advice}")
     return stack_url, token
 
 

@@ -10,26 +10,26 @@ Shape: TypeAlias = Any  # a type; [the shape of each item]; {name: shape of a re
 class Unexpected(ClientError):
     """An answer without the structure that our version of the control plane sends."""
 
-    def __init__(self, where: str) -> None:
-        super().__init__(f"an answer was not as expected ({where}): is this a Luminet of our version?")
+    def __init__(self, path: str) -> None:
+        super().__init__(f"an answer was not as expected ({path}): is this a Luminet of our version?")
 
 
-def shaped(value: Any, shape: Shape, where: str = "answer") -> Any:
+def shaped(value: Any, shape: Shape, path: str = "answer") -> Any:
     """Return the value unchanged if it has this shape; additional members are ignored. Raise Unexpected otherwise."""
     if isinstance(shape, dict):
-        return _object(value, shape, where)
+        return _object(value, shape, path)
     if isinstance(shape, list):
-        for one in shaped(value, list, where):
-            shaped(one, shape[0], f"{where}[]")
+        for element in shaped(value, list, path):
+            shaped(element, shape[0], f"{path}[]")
     elif not isinstance(value, shape):
-        raise Unexpected(f"{where} is {type(value).__name__}")
+        raise Unexpected(f"{path} is {type(value).__name__}")
     return value
 
 
-def _object(value: Any, shape: dict[str, Shape], where: str) -> Any:
-    shaped(value, dict, where)
+def _object(value: Any, shape: dict[str, Shape], path: str) -> Any:
+    shaped(value, dict, path)
     for name, inner in shape.items():
         if name not in value:
-            raise Unexpected(f"{where} has no {name!r}")
-        shaped(value[name], inner, f"{where}.{name}")
+            raise Unexpected(f"{path} has no {name!r}")
+        shaped(value[name], inner, f"{path}.{name}")
     return value

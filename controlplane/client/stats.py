@@ -57,104 +57,104 @@ def stats(
     as_csv: bool,
     watch: bool,
 ) -> None:
-    where = _place(place, namespace)
+    scope = _place(place, namespace)
     if as_csv and (session.as_json or watch):
         raise ClientError("--csv goes with neither --json nor --watch")
     while True:
-        _show(session, where, window, model, as_csv=as_csv, clears=watch and sys.stdout.isatty())
+        _show(session, scope, window, model, as_csv=as_csv, clears=watch and sys.stdout.isatty())
         if not watch:
             return
         session.rest.sleep(WATCH_SECONDS)
 
 
 def _place(text: str | None, namespace: str | None) -> Place:
-    place = place_read(text)
+    scope = place_read(text)
     if namespace is None:
-        return place
-    if not place.organisation or place.namespace:
+        return scope
+    if not scope.organisation or scope.namespace:
         raise ClientError("--namespace goes with an organisation, as in: luminet stats acme --namespace chat")
-    return Place(place.organisation, namespace)
+    return Place(scope.organisation, namespace)
 
 
-def _show(session: Session, place: Place, window: str, model: str | None, *, as_csv: bool, clears: bool) -> None:
+def _show(session: Session, scope: Place, window: str, model: str | None, *, as_csv: bool, clears: bool) -> None:
     rest, paper = session.rest, session.paper
-    path = f"{Place(place.organisation).path or '/fleet'}/stats"
-    query = {"window": window, "namespace": place.namespace or None, "model": model}
+    path = f"{Place(scope.organisation).path or '/fleet'}/stats"
+    query = {"window": window, "namespace": scope.namespace or None, "model": model}
     if as_csv:
         paper.say(*rest.text(path, **query, format="csv").splitlines())
         return
-    found = shaped(rest.get(path, **query).body, _shape(place))
-    if session.is_json(found):
+    report = shaped(rest.get(path, **query).body, _shape(scope))
+    if session.is_json(report):
         return
     series = shaped(rest.get(f"{path}/series", **query, step=STEPS[window]).body, SERIES)
     if clears:
         print(CLEAR, end="")
-    _print(paper, place, model, found, series)
+    _print(paper, scope, model, report, series)
 
 
-def _shape(place: Place) -> Mapping[str, Any]:
-    by = _by(place)
+def _shape(scope: Place) -> Mapping[str, Any]:
+    by = _by(scope)
     return {**STATS, f"by_{by}": [{**COUNTS, by: (str, type(None)), "resident_bytes": (int, type(None))}]}
 
 
-def _by(place: Place) -> str:
-    return "namespace" if place.organisation else "organisation"
+def _by(scope: Place) -> str:
+    return "namespace" if scope.organisation else "organisation"
 
 
-def _print(paper: Paper, place: Place, model: str | None, found: Any, series: Any) -> None:
-    head = f"{plain(place.name)}{f' · {plain(model)}' if model else ''}"
-    paper.say(f"{paper.paint(head, BOLD)} · {_covered(found)} · as of {cell(found['as_of'])}")
-    for name, words in _headlines(found):
+def _print(paper: Paper, scope: Place, model: str | None, report: Any, series: Any) -> None:
+    head = f"{plain(scope.name)}{f' · {plain(model)}' if model else ''}"
+    paper.say(f"{paper.paint(head, BOLD)} · {_covered(report)} · as of {cell(report['as_of'])}")
+    for name, words in _headlines(report):
         paper.say(f"{paper.paint(f'{name:<14}', DIM)}{words}")
     for name, words in _lines(series):
         paper.say(f"{paper.paint(f'{name:<14}', DIM)}{words}")
-    for words in _reserves(found["saved"]["money"]):
+    for words in _reserves(report["saved"]["money"]):
         paper.say(paper.paint(words, YELLOW))
-    _reasons(paper, found["missed_tokens_by_reason"])
-    for by in (_by(place), "model"):
-        _parts(paper, by, found[f"by_{by}"])
-    keys = shaped(found.get("by_key", []), [KEY], "answer.by_key")  # an older control plane sends none
-    _parts(paper, "key", [{**one, "key": _key_name(one)} for one in keys])
+    _reasons(paper, report["missed_tokens_by_reason"])
+    for by in (_by(scope), "model"):
+        _parts(paper, by, report[f"by_{by}"])
+    keys = shaped(report.get("by_key", []), [KEY], "answer.by_key")  # an older control plane sends none
+    _parts(paper, "key", [{**key, "key": _key_name(key)} for key in keys])
 
 
-def _key_name(one: Mapping[str, Any]) -> str:
-    if one["id"] is None:
+def _key_name(key: Mapping[str, Any]) -> str:
+    if key["id"] is None:
         return NOTHING
-    known = f"{one['name']} ({one['prefix']}…)" if one["name"] else str(one["id"])
-    return f"{known}, revoked" if one["is_revoked"] else known
+    label = f"{key['name']} ({key['prefix']}…)" if key["name"] else str(key["id"])
+    return f"{label}, revoked" if key["is_revoked"] else label
 
 
-def _covered(found: Mapping[str, Any]) -> str:
+def _covered(report: Mapping[str, Any]) -> str:
     """Return the window's length and, if not all of it has data, how much has."""
-    whole, covered = found["window_seconds"], found["covered_seconds"]
-    window = _window(found)
+    whole, covered = report["window_seconds"], report["covered_seconds"]
+    window = _window(report)
     return window if covered >= whole else f"{span(covered)} of {window}"
 
 
-def _window(found: Mapping[str, Any]) -> str:
-    whole = found["window_seconds"]
+def _window(report: Mapping[str, Any]) -> str:
+    whole = report["window_seconds"]
     return "24 h" if whole == SPANS["d"] else span(whole)
 
 
-def _headlines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    saved, ttft = found["saved"], found["ttft_ms"]
-    rate, requests = those_before(found)
-    yield "hit rate", f"{percent(found['hit_ratio'])} of prompt tokens{rate}"
-    yield "requests", f"{found['requests']:,}{requests}"
-    tokens = f"{found['prompt_tokens']:,} prompt, {found['cached_tokens']:,} of them cached"
-    yield "tokens", f"{tokens}, {found['generated_tokens']:,} generated"
+def _headlines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    saved, ttft = report["saved"], report["ttft_ms"]
+    rate, requests = those_before(report)
+    yield "hit rate", f"{percent(report['hit_ratio'])} of prompt tokens{rate}"
+    yield "requests", f"{report['requests']:,}{requests}"
+    tokens = f"{report['prompt_tokens']:,} prompt, {report['cached_tokens']:,} of them cached"
+    yield "tokens", f"{tokens}, {report['generated_tokens']:,} generated"
     yield "saved", ", ".join(_saved(saved))
     yield "first token", ", ".join(f"{name} {milliseconds(ttft[name])}" for name in ("p50", "p95", "p99"))
     yield "hit or miss", _compared(ttft)
-    if found["resident_bytes"] is not None:
-        yield "in the cache", size(max(found["resident_bytes"], 0))
+    if report["resident_bytes"] is not None:
+        yield "in the cache", size(max(report["resident_bytes"], 0))
 
 
-def those_before(found: Mapping[str, Any]) -> tuple[str, str]:
+def those_before(report: Mapping[str, Any]) -> tuple[str, str]:
     """Return the comparison with the window before, if that was counted completely."""
-    before = found["before"]
-    if before["covered_seconds"] < found["window_seconds"]:
-        return f"; no whole {_window(found)} before to compare with", ""
+    before = report["before"]
+    if before["covered_seconds"] < report["window_seconds"]:
+        return f"; no whole {_window(report)} before to compare with", ""
     return f", {percent(before['hit_ratio'])} before", f", {before['requests']:,} before"
 
 
@@ -167,11 +167,11 @@ def _saved(saved: Mapping[str, Any]) -> Iterator[str]:
         yield f"{cell(money['rounded'])} {cell(money['currency'])}"
 
 
-def _reserves(told: Mapping[str, Any] | None) -> Iterator[str]:
+def _reserves(amount: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the caveats of an amount."""
-    if told is None:
+    if amount is None:
         return
-    money = shaped(told, MONEY, "answer.saved.money")
+    money = shaped(amount, MONEY, "answer.saved.money")
     if money["is_example"]:
         yield "At example prices: nobody asks them."
     if money["without_price"]:
@@ -186,14 +186,14 @@ def _compared(ttft: Mapping[str, Any]) -> str:
 
 def _lines(series: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     points, step = series["points"], span(series["step_seconds"])
-    most = max([1, *(one["requests"] for one in points)])
-    yield "hit rate", f"{bars([one['hit_ratio'] for one in points])}  each {step}, 0 to 100 %"
-    shares = [one["requests"] / most if one["requests"] else None for one in points]
+    most = max([1, *(point["requests"] for point in points)])
+    yield "hit rate", f"{bars([point['hit_ratio'] for point in points])}  each {step}, 0 to 100 %"
+    shares = [point["requests"] / most if point["requests"] else None for point in points]
     yield "requests", f"{bars(shares)}  each {step}, up to {most:,}"
 
 
 def _reasons(paper: Paper, missed: Mapping[str, Any]) -> None:
-    counted = sorted(shaped(list(missed.items()), [object]), key=lambda one: -shaped(one[1], int, "answer.missed"))
+    counted = sorted(shaped(list(missed.items()), [object]), key=lambda pair: -shaped(pair[1], int, "answer.missed"))
     rows = [[reason, f"{tokens:,}"] for reason, tokens in counted if tokens]
     if rows:
         paper.say("")
@@ -201,19 +201,19 @@ def _reasons(paper: Paper, missed: Mapping[str, Any]) -> None:
 
 
 def _parts(paper: Paper, by: str, parts: Sequence[Mapping[str, Any]]) -> None:
-    held = [] if by in ("model", "key") else ["IN CACHE"]
+    cache_heads = [] if by in ("model", "key") else ["IN CACHE"]
     rows = [
         [
-            cell(one[by]),
-            percent(one["hit_ratio"]),
-            f"{one['requests']:,}",
-            f"{one['prompt_tokens']:,}",
-            f"{one['cached_tokens']:,}",
-            *([_bytes(one["resident_bytes"])] if held else []),
+            cell(part[by]),
+            percent(part["hit_ratio"]),
+            f"{part['requests']:,}",
+            f"{part['prompt_tokens']:,}",
+            f"{part['cached_tokens']:,}",
+            *([_bytes(part["resident_bytes"])] if cache_heads else []),
         ]
-        for one in parts
+        for part in parts
     ]
-    heads = [by.upper(), "HIT RATE", "REQUESTS", "PROMPT TOKENS", "CACHED", *held]
+    heads = [by.upper(), "HIT RATE", "REQUESTS", "PROMPT TOKENS", "CACHED", *cache_heads]
     if rows:
         paper.say("")
         paper.numbers(heads, rows)
@@ -225,7 +225,7 @@ def _bytes(number: int | None) -> str:
 
 def bars(shares: Sequence[float | None]) -> str:
     """Return a bar for each share from 0 (lowest) to 1 (highest); a space if the share is unknown."""
-    return "".join(" " if one is None or not math.isfinite(one) else _bar(one) for one in shares)
+    return "".join(" " if share is None or not math.isfinite(share) else _bar(share) for share in shares)
 
 
 def _bar(share: float) -> str:
@@ -247,5 +247,5 @@ def milliseconds(number: float | None) -> str:
 
 def span(seconds: int) -> str:
     """Return the time in the largest unit that fits, rounded down."""
-    unit, of_it = next(((name, size) for name, size in SPANS.items() if seconds >= size), ("s", 1))
-    return f"{seconds // of_it} {unit}"
+    unit, unit_seconds = next(((name, size) for name, size in SPANS.items() if seconds >= size), ("s", 1))
+    return f"{seconds // unit_seconds} {unit}"

@@ -32,7 +32,7 @@ class Paper:
     def _guarded(self, line: str) -> str:
         if not self._colourful:
             return plain(line)
-        return "".join(one if _COLOUR.fullmatch(one) else plain(one) for one in _COLOUR.split(line))
+        return "".join(piece if _COLOUR.fullmatch(piece) else plain(piece) for piece in _COLOUR.split(line))
 
     def paint(self, text: str, colour: int) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colourful else text
@@ -42,14 +42,14 @@ class Paper:
         if not rows:
             self.say(self.paint(empty, DIM))
             return
-        cells = [[cell(one) for one in row] for row in rows]
+        cells = [[cell(field) for field in row] for row in rows]
         widths = [max(width(row[index]) for row in ([*heads], *cells)) for index in range(len(heads))]
         self.say(self.paint(_line(heads, widths), BOLD), *(_line(row, widths) for row in cells))
 
     def numbers(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table with all columns but the first aligned right, for numbers."""
         widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
-        aligned = [[one.rjust(widths[at]) if at else one for at, one in enumerate(row)] for row in (heads, *rows)]
+        aligned = [[text.rjust(widths[at]) if at else text for at, text in enumerate(row)] for row in (heads, *rows)]
         self.table(aligned[0], aligned[1:], empty="")
 
     def record(self, pairs: Sequence[tuple[str, Any]]) -> None:
@@ -65,7 +65,7 @@ def cell(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(element, str) for element in value):
         return plain(", ".join(value)) or "none"
     if isinstance(value, dict | list):
         return plain(_MOMENT.sub(r"\1 \2 UTC", json.dumps(value, ensure_ascii=False)))
@@ -88,18 +88,22 @@ def bound(value: Any) -> str:
 
 def plain(text: str) -> str:
     """Return the text with control characters replaced: names and notes may contain them."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
+    return text if text.isprintable() else "".join(character if character.isprintable() else " " for character in text)
 
 
 def _escaped(line: str) -> str:
     """Escape control characters in a line of JSON without changing its meaning."""
-    return line if line.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in line)
+    return (
+        line
+        if line.isprintable()
+        else "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in line)
+    )
 
 
 def width(text: str) -> int:
     """Return the columns that a terminal uses for the text."""
-    wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
-    return len(text) + wide - sum(unicodedata.combining(one) > 0 for one in text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
 
 
 def _padded(text: str, columns: int) -> str:

@@ -38,41 +38,43 @@ MIB = 2**20
 def what_if(session: Session, place: str, ttl: int | None, mode: str | None, limit: float | None) -> None:
     share = None if limit is None else str(limit)
     path = f"{namespace_read(place).path}/what-if"
-    found = shaped(session.rest.get(path, ttl_seconds=ttl, ttl_mode=mode, limit_share=share).body, ANSWER)
+    forecast = shaped(session.rest.get(path, ttl_seconds=ttl, ttl_mode=mode, limit_share=share).body, ANSWER)
     if session.as_json:
-        session.paper.json(found)
-    elif not found["is_enough"]:
-        session.paper.say(f"Too little traffic to foretell anything: {shaped(found, {'why': str})['why']}.")
+        session.paper.json(forecast)
+    elif not forecast["is_enough"]:
+        session.paper.say(f"Too little traffic to foretell anything: {shaped(forecast, {'why': str})['why']}.")
     else:
-        _table(shaped(found, {"now": FORETOLD, "then": FORETOLD}), session.paper)
+        _table(shaped(forecast, {"now": FORETOLD, "then": FORETOLD}), session.paper)
 
 
-def _table(found: Mapping[str, Any], paper: Paper) -> None:
-    now, then = _column(found["now"]), _column(found["then"])
-    paper.table(["", "IN FORCE", "THEN"], [[name, now[name], then[name]] for name in now], empty="")
-    measured = found["measured_hit_ratio"]
-    said = "nothing was measured" if measured is None else f"{percent(measured)} measured over 24 h"
+def _table(forecast: Mapping[str, Any], paper: Paper) -> None:
+    current, proposed = _column(forecast["now"]), _column(forecast["then"])
+    paper.table(["", "IN FORCE", "THEN"], [[name, current[name], proposed[name]] for name in current], empty="")
+    measured = forecast["measured_hit_ratio"]
+    measurement = "nothing was measured" if measured is None else f"{percent(measured)} measured over 24 h"
     covered = (
-        f", {found['covered_seconds'] // 60} min of which are covered" if found["covered_seconds"] < 86_400 else ""
+        f", {forecast['covered_seconds'] // 60} min of which are covered"
+        if forecast["covered_seconds"] < 86_400
+        else ""
     )
-    paper.say(paper.paint(f"{said}{covered} · foretold by {found['agents']} agents from reuse gaps", DIM))
+    paper.say(paper.paint(f"{measurement}{covered} · foretold by {forecast['agents']} agents from reuse gaps", DIM))
 
 
-def _column(one: Mapping[str, Any]) -> dict[str, str]:
+def _column(scenario: Mapping[str, Any]) -> dict[str, str]:
     return {
-        LABELS["ttl_seconds"]: f"{one['ttl_seconds']} s {one['ttl_mode']}",
-        LABELS["limit_share"]: f"{one['limit_share'] * 100:g} % of each pool",
-        "hit rate": f"{percent(one['hit_ratio'])} ± {one['hit_ratio_error'] * 100:.1f} points",
-        "memory": f"{one['resident_bytes'] / MIB:,.1f} MiB",
-        "hit tokens a day": f"{one['hit_tokens_per_day']:,}",
-        "saved a day": _money(one["saved_money_per_day"]),
+        LABELS["ttl_seconds"]: f"{scenario['ttl_seconds']} s {scenario['ttl_mode']}",
+        LABELS["limit_share"]: f"{scenario['limit_share'] * 100:g} % of each pool",
+        "hit rate": f"{percent(scenario['hit_ratio'])} ± {scenario['hit_ratio_error'] * 100:.1f} points",
+        "memory": f"{scenario['resident_bytes'] / MIB:,.1f} MiB",
+        "hit tokens a day": f"{scenario['hit_tokens_per_day']:,}",
+        "saved a day": _money(scenario["saved_money_per_day"]),
     }
 
 
-def _money(told: Mapping[str, Any] | None) -> str:
-    if told is None:
+def _money(amount: Mapping[str, Any] | None) -> str:
+    if amount is None:
         return "no price is set"
-    money = shaped(told, MONEY)
+    money = shaped(amount, MONEY)
     example = ", by example prices" if money["is_example"] else ""
-    lacking = f", without {', '.join(money['without_price'])}" if money["without_price"] else ""
-    return f"{money['rounded']} {money['currency']}{example}{lacking}"
+    exclusions = f", without {', '.join(money['without_price'])}" if money["without_price"] else ""
+    return f"{money['rounded']} {money['currency']}{example}{exclusions}"

@@ -64,13 +64,13 @@ def _operator_make(email: str, password: str, takes_over: bool) -> User:
     except EmailTaken:
         if not takes_over:
             raise
-        user, left = account_take_over(email=email, password=password)
+        user, left_organisations = account_take_over(email=email, password=password)
     print(
         f"{user.email} had an account: it is an operator's now. Its password is new, its sessions ended.",
         file=sys.stderr,
     )
-    if left:
-        print(f"It is no member any more of: {', '.join(left)}", file=sys.stderr)
+    if left_organisations:
+        print(f"It is no member any more of: {', '.join(left_organisations)}", file=sys.stderr)
     return user
 
 
@@ -111,8 +111,8 @@ def rotate_master_key(*, as_json: bool = False) -> int:
 
 @_on_the_database
 def audit_check(remembered_head: str | None, *, anchor_file: str | None = None, as_json: bool = False) -> int:
-    with _counting(sys.stderr.isatty()) as seen:
-        verdict = audit_verify(remembered_head=remembered_head, seen=seen)
+    with _counting(sys.stderr.isatty()) as progress:
+        verdict = audit_verify(remembered_head=remembered_head, seen=progress)
     try:
         compared = None if anchor_file is None else _anchors_compared(Path(anchor_file))
     except OSError as error:
@@ -150,8 +150,8 @@ def _anchors_fit(compared: Compared) -> str:
 
 @_on_the_database
 def audit_export(*, after: int = 0) -> int:
-    with _counting(sys.stderr.isatty() and not sys.stdout.isatty()) as seen:
-        for line in audit_lines(AuditRecord.objects.filter(seq__gt=after), seen=seen):
+    with _counting(sys.stderr.isatty() and not sys.stdout.isatty()) as progress:
+        for line in audit_lines(AuditRecord.objects.filter(seq__gt=after), seen=progress):
             print(line)
     return 0
 

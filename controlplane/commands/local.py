@@ -199,8 +199,8 @@ def completion(context: click.Context, shell: str) -> None:
 
     top = context.find_root()
     name = top.info_name or "luminet"
-    if made := get_completion_class(shell):
-        print(made(top.command, {}, name, f"_{name}_COMPLETE".upper()).source())
+    if completion_class := get_completion_class(shell):
+        print(completion_class(top.command, {}, name, f"_{name}_COMPLETE".upper()).source())
 
 
 def _beside_the_stack() -> None:

@@ -126,8 +126,8 @@ _OPTION_NAME = re.compile(r"(?<!\S)--?[a-z][a-z-]*")
 class Group(click.Group):
     """A group that lists its commands without importing them."""
 
-    def __init__(self, path: tuple[str, ...], about: str, sections: Mapping[str, Commands], **more: Any) -> None:
-        super().__init__(path[-1] if path else "luminet", help=_sentence(about), **more)
+    def __init__(self, path: tuple[str, ...], about: str, sections: Mapping[str, Commands], **options: Any) -> None:
+        super().__init__(path[-1] if path else "luminet", help=_sentence(about), **options)
         self.path = path
         self.sections = sections
         self.entries = {name: entry for commands in sections.values() for name, entry in commands.items()}
@@ -141,10 +141,10 @@ class Group(click.Group):
             return None
         if isinstance(entry, Standalone):
             return Door(cmd_name, help=_sentence(entry.about), module=entry.module)
-        (where, about), path = entry, (*self.path, cmd_name)
-        if not isinstance(where, str):
-            return Group(path, about, {"Commands": where})
-        module = importlib.import_module(f"controlplane.{where}")
+        (target, about), path = entry, (*self.path, cmd_name)
+        if not isinstance(target, str):
+            return Group(path, about, {"Commands": target})
+        module = importlib.import_module(f"controlplane.{target}")
         command: click.Command = getattr(module, "_".join(path).replace("-", "_"))
         command.name, command.help = cmd_name, _sentence(about)
         return command
@@ -164,8 +164,8 @@ class Group(click.Group):
 class Door(click.Command):
     """Stands for a `Standalone` command, so that it is listed and completed."""
 
-    def __init__(self, name: str, *, module: str, **more: Any) -> None:
-        super().__init__(name, add_help_option=False, **more)
+    def __init__(self, name: str, *, module: str, **options: Any) -> None:
+        super().__init__(name, add_help_option=False, **options)
         self.module = module
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -191,8 +191,8 @@ class Door(click.Command):
 
 def top() -> Group:
     """Return the whole command tree."""
-    both = {"help_option_names": ["-h", "--help"]}
-    group = Group((), "run and operate Luminet", SECTIONS, context_settings=both)
+    context_settings = {"help_option_names": ["-h", "--help"]}
+    group = Group((), "run and operate Luminet", SECTIONS, context_settings=context_settings)
     option = click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version_print)
     return option(group)
 

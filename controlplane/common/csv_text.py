@@ -21,7 +21,7 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(heads)
-    writer.writerows([_cell(one) for one in row] for row in rows)
+    writer.writerows([_cell(field) for field in row] for row in rows)
     return text.getvalue()
 
 
@@ -30,7 +30,7 @@ def csv_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[s
     yield csv_text(heads, ())
     for row in rows:
         text = io.StringIO()
-        csv.writer(text).writerow([_cell(one) for one in row])
+        csv.writer(text).writerow([_cell(field) for field in row])
         yield text.getvalue()
 
 

@@ -101,10 +101,10 @@ def demo_traffic_check(url: str) -> None:
     """Raise NotReady unless the demo's traffic has reported a state, even waiting, within the last seconds."""
     try:
         with redis_client(url) as client:
-            told = client.get(DEMO_TRAFFIC_KEY)
+            report = client.get(DEMO_TRAFFIC_KEY)
     except redis.RedisError as error:
         raise NotReady(f"demo-traffic: {_first_line(error)}") from error
-    if told is None:
+    if report is None:
         raise NotReady(f"demo-traffic: has said nothing for {DEMO_TRAFFIC_ALIVE_SECONDS} s")
 
 

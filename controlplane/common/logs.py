@@ -54,7 +54,7 @@ class TextFormatter(logging.Formatter):
 
 def _harmless(line: str) -> str:
     """Escape control characters, so that input can forge no log line and send no escape sequence to a terminal."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], line)
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: repr(match[0])[1:-1], line)
 
 
 class SuspiciousRequests(logging.Filter):

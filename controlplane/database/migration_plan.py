@@ -41,7 +41,7 @@ def migrations_told(*, as_json: bool) -> int:
     except OperationalError as error:
         return _failed(f"the database does not answer: {str(error).strip().splitlines()[0]}")
     if as_json:
-        print(json.dumps({"coming": [asdict(one) for one in coming], "problem": problem}, indent=2))
+        print(json.dumps({"coming": [asdict(migration) for migration in coming], "problem": problem}, indent=2))
     elif problem is None:
         print("\n".join(_words(coming)))
     if problem is not None:
@@ -52,63 +52,65 @@ def migrations_told(*, as_json: bool) -> int:
 def _problem() -> str | None:
     """Return why this code cannot use a database that is ahead, or None. Pending migrations are no problem."""
     with connection.cursor() as cursor:
-        standing = standing_of(applied(cursor))
-    return None if standing.missing else standing.problem
+        schema_state = standing_of(applied(cursor))
+    return None if schema_state.missing else schema_state.problem
 
 
 def _coming() -> list[Coming]:
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    known = [one for one in executor.loader.applied_migrations if one in executor.loader.graph.nodes]
+    known = [migration for migration in executor.loader.applied_migrations if migration in executor.loader.graph.nodes]
     state = executor.loader.project_state(known)
-    found = []
+    coming = []
     for migration, _ in plan:
-        held = _held(migration, state)
+        locks = _held(migration, state)
         kind = "contract" if is_contract(migration.name) else "expand"
-        does = [one.describe() for one in migration.operations]
-        found.append(Coming(f"{migration.app_label}.{migration.name}", kind, does, held))
+        does = [operation.describe() for operation in migration.operations]
+        coming.append(Coming(f"{migration.app_label}.{migration.name}", kind, does, locks))
         state = migration.mutate_state(state, preserve=False)
-    return found
+    return coming
 
 
 def _held(migration: Migration, state: Any) -> list[Held]:
     """Return the existing tables that the migration locks. Locks on new tables delay no one."""
-    found = []
-    for one in flat(migration.operations):
-        why, model = holds(one), model_of(migration.app_label, one)
+    locks = []
+    for operation in flat(migration.operations):
+        why, model = holds(operation), model_of(migration.app_label, operation)
         if why is None:
             continue
         if model is None:
-            found.append(Held("", 0, 0, why))
+            locks.append(Held("", 0, 0, why))
         elif model in state.models:
             table = state.apps.get_model(*model)._meta.db_table
-            found.append(Held(table, *_size(table), why))
-    return found
+            locks.append(Held(table, *_size(table), why))
+    return locks
 
 
 def _size(table: str) -> tuple[int, int]:
     with connection.cursor() as cursor:
         cursor.execute(SIZE, [table])
-        found = cursor.fetchone()
-    return (int(found[0]), int(found[1])) if found else (0, 0)
+        row = cursor.fetchone()
+    return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
 def _words(coming: list[Coming]) -> list[str]:
     if not coming:
         return ["Nothing to come: the database has every migration of this code."]
     lines = []
-    for one in coming:
-        goes_on = "the version before goes on" if one.kind == "expand" else "the version before CANNOT go on: stop it"
-        lines.append(f"{one.name}  {one.kind}: {goes_on}")
-        lines += [f"    {what}" for what in one.does]
-        lines += [f"    holds {_place(held)}: {held.why}" for held in one.holds]
+    for migration in coming:
+        goes_on = (
+            "the version before goes on" if migration.kind == "expand" else "the version before CANNOT go on: stop it"
+        )
+        lines.append(f"{migration.name}  {migration.kind}: {goes_on}")
+        lines += [f"    {effect}" for effect in migration.does]
+        lines += [f"    holds {_place(lock)}: {lock.why}" for lock in migration.holds]
     return [*lines, f"{len(coming)} to come. Back up, then: luminet run migrate"]
 
 
-def _place(held: Held) -> str:
-    if not held.table:
+def _place(lock: Held) -> str:
+    if not lock.table:
         return "what it works on"
-    return f"{held.table} (about {held.rows:,} rows, {held.size_bytes / 1024**2:,.1f} MiB)"
+    return f"{lock.table} (about {lock.rows:,} rows, {lock.size_bytes / 1024**2:,.1f} MiB)"
 
 
 def _failed(message: str) -> int:

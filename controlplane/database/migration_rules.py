@@ -17,16 +17,16 @@ _HOLDS: dict[type, str] = {
 
 def holds(operation: Any) -> str | None:
     """Return who waits for the operation, or None if all waits are short."""
-    return next((who for kind, who in _HOLDS.items() if isinstance(operation, kind)), None)
+    return next((blocked for kind, blocked in _HOLDS.items() if isinstance(operation, kind)), None)
 
 
 def flat(operations: Any) -> Iterator[Any]:
     """Yield the operations on the database, including those nested in SeparateDatabaseAndState."""
-    for one in operations:
-        if isinstance(one, known.SeparateDatabaseAndState):
-            yield from flat(one.database_operations)
+    for operation in operations:
+        if isinstance(operation, known.SeparateDatabaseAndState):
+            yield from flat(operation.database_operations)
         else:
-            yield one
+            yield operation
 
 
 def model_of(app: str, operation: Any) -> Model | None:

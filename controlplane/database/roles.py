@@ -109,16 +109,18 @@ def roles_make(*, superuser_url: str, owner_url: str, application_url: str) -> N
     owner, application = _named(OWNER_URL, owner_url), _named(URL, application_url)
     superuser = login_of(superuser_url)
     if len({owner, application, superuser}) < 3:
-        named = f"{SUPERUSER_URL}: {superuser}, {OWNER_URL}: {owner}, {URL}: {application}"
-        raise RolesProblem(f"three different logins are needed, found {named}: name the owner and the application anew")
-    place: dict[str, Any] = dict(conninfo_to_dict(superuser_url))
+        settings = f"{SUPERUSER_URL}: {superuser}, {OWNER_URL}: {owner}, {URL}: {application}"
+        raise RolesProblem(
+            f"three different logins are needed, found {settings}: name the owner and the application anew"
+        )
+    parameters: dict[str, Any] = dict(conninfo_to_dict(superuser_url))
     name = str(conninfo_to_dict(application_url)["dbname"])
-    with _connected(make_conninfo(**place)) as server:
+    with _connected(make_conninfo(**parameters)) as server:
         _role_make(server, owner_url, f"{PLAIN} CREATEDB")
         _role_make(server, application_url, f"{PLAIN} NOCREATEDB")
         _memberships_set(server, owner, application)
         _database_make(server, name, owner)
-    with _connected(make_conninfo(**{**place, "dbname": name})) as database:
+    with _connected(make_conninfo(**{**parameters, "dbname": name})) as database:
         _hand_over(database, owner, application)
         with database.transaction():
             _do(database, "SET LOCAL ROLE {}", sql.Identifier(owner))
@@ -220,10 +222,10 @@ def _role_make(server: "psycopg.Connection[Any]", url: str, rights: str) -> None
 
 def _memberships_set(server: "psycopg.Connection[Any]", owner: str, application: str) -> None:
     """Revoke the application's memberships. Make the owner its member, to see and end its sessions before a restore."""
-    held = server.execute(
+    memberships = server.execute(
         "SELECT roleid::regrole::text FROM pg_auth_members WHERE member = %s::regrole", [_quoted(application)]
     ).fetchall()
-    for (role,) in held:
+    for (role,) in memberships:
         _do(server, f"REVOKE {role} FROM {{}}", sql.Identifier(application))
     _do(server, "GRANT {} TO {}", sql.Identifier(application), sql.Identifier(owner))
 
@@ -267,14 +269,14 @@ def _days_hand_over(
 
 
 def _relation_hand_over(database: "psycopg.Connection[Any]", relation: _Relation, owner: str, application: str) -> None:
-    to = sql.Identifier(application)
+    grantee = sql.Identifier(application)
     _do(database, f"ALTER TABLE {relation.name} OWNER TO {{}}", sql.Identifier(owner))
     if relation.kind == "S":
-        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {relation.name} TO {{}}", to)
+        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {relation.name} TO {{}}", grantee)
         return
-    _do(database, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {relation.name} TO {{}}", to)
+    _do(database, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {relation.name} TO {{}}", grantee)
     for sequence in relation.sequences:
-        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {sequence} TO {{}}", to)
+        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {sequence} TO {{}}", grantee)
     if relation.table in REVOKED:
         database.execute(_revocation(relation.table, application))
 

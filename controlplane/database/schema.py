@@ -44,7 +44,7 @@ class Standing:
     @property
     def taken(self) -> tuple[Name, ...]:
         """Return the unknown migrations that removed something that this code uses."""
-        return tuple(one for one in self.beyond if is_contract(one[1]))
+        return tuple(migration for migration in self.beyond if is_contract(migration[1]))
 
     @property
     def problem(self) -> str | None:
@@ -65,8 +65,10 @@ def is_contract(migration: str) -> bool:
 
 
 def standing_of(applied: Iterable[Name]) -> Standing:
-    there, here = {(app, name) for app, name in applied}, shipped()
-    return Standing(tuple(sorted(here - there)), tuple(sorted(there - here)))
+    applied_migrations, shipped_migrations = {(app, name) for app, name in applied}, shipped()
+    return Standing(
+        tuple(sorted(shipped_migrations - applied_migrations)), tuple(sorted(applied_migrations - shipped_migrations))
+    )
 
 
 def shipped() -> frozenset[Name]:

@@ -12,13 +12,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def run_in_thread(threads: ThreadPoolExecutor, work: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+async def run_in_thread(threads: ThreadPoolExecutor, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run the work in one of these threads, which then returns its connection to the pool."""
-    return await asyncio.get_running_loop().run_in_executor(threads, partial(_with_connection, work, *args, **named))
+    return await asyncio.get_running_loop().run_in_executor(threads, partial(_with_connection, work, *args, **kwargs))
 
 
-def _with_connection(work: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+def _with_connection(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     try:
-        return work(*args, **named)
+        return work(*args, **kwargs)
     finally:
         connection.close()

@@ -35,8 +35,8 @@ def _token_seed(joiner: Joiner, actor: Actor) -> None:
     living = JoinToken.objects.filter(agent=name, revoked_at=None, uses_left__gt=0, expires_at__gt=timezone.now())
     if living.filter(hash=_hash_in(joiner.join_token)).exists():
         return
-    for lost in living.filter(created_by=actor.name):
-        join_token_revoke(actor=actor, token=lost)
+    for token in living.filter(created_by=actor.name):
+        join_token_revoke(actor=actor, token=token)
     _, secret = join_token_create(
         actor=actor, name=f"demo, {name}", group=default_group(), expires_in=LASTS, kind=joiner.kind, agent=name
     )

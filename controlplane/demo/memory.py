@@ -34,16 +34,16 @@ class Memory:
         write_private(home.proofs, json.dumps(self.proven) + "\n")
 
     def organisation(self, slug: str) -> Remembered:
-        return next((one for one in self.orgs if one.get("slug") == slug), {})
+        return next((org for org in self.orgs if org.get("slug") == slug), {})
 
     def prove(self, user: User, password: str) -> str:
         """Record that this is the user's password."""
         self.proven.append(_proof(user, password))
         return password
 
-    def password_of(self, user: User | None, remembered: Remembered) -> str | None:
+    def password_of(self, user: User | None, stored: Remembered) -> str | None:
         """Return the remembered password if it still works, else None: the owner has changed it."""
-        password = text(remembered, "password")
+        password = text(stored, "password")
         if user is None or password is None or not user.is_active:
             return None
         works = _proof(user, password) in self.known or user.check_password(password)
@@ -54,19 +54,19 @@ def demo_keys_read(file: Path) -> dict[str, str]:
     """Return the inference keys that an earlier start wrote, by organisation."""
     demo = _json(file)
     orgs = _dicts(demo.get("orgs")) if isinstance(demo, dict) else []
-    keys = {text(one, "slug"): text(one, "api_key") for one in orgs}
+    keys = {text(org, "slug"): text(org, "api_key") for org in orgs}
     return {slug: key for slug, key in keys.items() if slug and key}
 
 
-def part(remembered: Remembered, name: str) -> Remembered:
-    found = remembered.get(name)
-    return found if isinstance(found, dict) else {}
+def part(stored: Remembered, name: str) -> Remembered:
+    section = stored.get(name)
+    return section if isinstance(section, dict) else {}
 
 
-def text(remembered: Remembered, name: str) -> str | None:
+def text(stored: Remembered, name: str) -> str | None:
     """Return the value if it is ASCII text, else None: every secret that Luminet generates is ASCII."""
-    found = remembered.get(name)
-    return found if isinstance(found, str) and found.isascii() else None
+    entry = stored.get(name)
+    return entry if isinstance(entry, str) and entry.isascii() else None
 
 
 def _proof(user: User, password: str) -> str:
@@ -82,9 +82,9 @@ def _json(file: Path) -> Any:
         return None
 
 
-def _dicts(found: Any) -> list[Remembered]:
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+def _dicts(entries: Any) -> list[Remembered]:
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-def _texts(found: Any) -> Iterable[str]:
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+def _texts(entries: Any) -> Iterable[str]:
+    return [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []

@@ -71,19 +71,21 @@ def demo_traffic_keys() -> dict[str, str]:
     """Return new traffic keys by organisation, for use without a demo file. Seeds an empty installation first."""
     with audited():
         if _is_first():
-            for wanted in ORGANISATIONS:
-                _organisation_seed(wanted)
+            for demo_organisation in ORGANISATIONS:
+                _organisation_seed(demo_organisation)
     with audited():  # A second transaction: only committed audit records say which organisations are the demo's.
-        keys = {one.slug: _key_named(one, *TRAFFIC_KEY, None) for one in _demo_organisations()}
+        keys = {
+            organisation.slug: _key_named(organisation, *TRAFFIC_KEY, None) for organisation in _demo_organisations()
+        }
     return {slug: key for slug, key in keys.items() if key}
 
 
 def _operator(memory: Memory) -> dict[str, str | None]:
     """Return the operator's secrets: no password once its owner changed it, no token once the account is closed."""
-    made = password_generate()
+    new_password = password_generate()
     try:
-        operator = operator_create(email=OPERATOR_EMAIL, password=made, actor=DEMO)
-        password: str | None = memory.prove(operator, made)
+        operator = operator_create(email=OPERATOR_EMAIL, password=new_password, actor=DEMO)
+        password: str | None = memory.prove(operator, new_password)
     except EmailTaken:
         operator = User.objects.get(email=OPERATOR_EMAIL)
         password = memory.password_of(operator, memory.operator)
@@ -95,12 +97,12 @@ def _operator(memory: Memory) -> dict[str, str | None]:
     }
 
 
-def _operator_token(operator: User, remembered: str | None) -> str:
+def _operator_token(operator: User, stored_token: str | None) -> str:
     tokens = operator_tokens().filter(user=operator)
-    if remembered and tokens.filter(hash=secret_hash(remembered)).exists():
-        return remembered
-    for lost in tokens.filter(name=TOKEN_NAME, created_by=DEMO.name):
-        operator_token_revoke(actor=DEMO, token=lost)
+    if stored_token and tokens.filter(hash=secret_hash(stored_token)).exists():
+        return stored_token
+    for token in tokens.filter(name=TOKEN_NAME, created_by=DEMO.name):
+        operator_token_revoke(actor=DEMO, token=token)
     return operator_token_create(actor=DEMO, user=operator, name=TOKEN_NAME, scopes=REST_SCOPES)[1].secret
 
 
@@ -112,26 +114,35 @@ def _is_first() -> bool:
 
 
 def _organisations_seed(memory: Memory) -> Iterator[dict[str, Any]]:
-    for wanted in ORGANISATIONS:
-        organisation = _organisation_seed(wanted)
-        password = _member_seed(memory, organisation, wanted.email)
+    for demo_organisation in ORGANISATIONS:
+        organisation = _organisation_seed(demo_organisation)
+        password = _member_seed(memory, organisation, demo_organisation.email)
         keys = {kind: _key(organisation, kind, None) for kind in KEYS}
-        yield {"slug": wanted.slug, **keys, "member": {"email": wanted.email, "password": password}}
+        yield {
+            "slug": demo_organisation.slug,
+            **keys,
+            "member": {"email": demo_organisation.email, "password": password},
+        }
 
 
-def _organisation_seed(wanted: DemoOrganisation) -> Organisation:
-    organisation = organisation_create(actor=DEMO, slug=wanted.slug, name=wanted.name)
-    made = namespaces_create(
-        actor=DEMO, organisation=organisation, wanted=[(one.slug, one.name, None) for one in wanted.namespaces]
+def _organisation_seed(demo_organisation: DemoOrganisation) -> Organisation:
+    organisation = organisation_create(actor=DEMO, slug=demo_organisation.slug, name=demo_organisation.name)
+    namespaces = namespaces_create(
+        actor=DEMO,
+        organisation=organisation,
+        wanted=[(namespace.slug, namespace.name, None) for namespace in demo_organisation.namespaces],
     )
-    published = [(Place(organisation), wanted.revisions)]
-    published += [(Place(organisation, row), one.revisions) for row, one in zip(made, wanted.namespaces, strict=True)]
-    for place, revisions in published:
-        for number, (note, said) in enumerate(revisions):
-            policy = Policy.model_validate(said)
-            policy_publish(actor=DEMO, place=place, policy=policy, expected=frozenset({number}), note=note)
-    if wanted.bounds is not None:
-        bounds_put(actor=DEMO, organisation=organisation, bounds=wanted.bounds, expected=None)
+    published = [(Place(organisation), demo_organisation.revisions)]
+    published += [
+        (Place(organisation, row), namespace.revisions)
+        for row, namespace in zip(namespaces, demo_organisation.namespaces, strict=True)
+    ]
+    for scope, revisions in published:
+        for number, (note, policy_fields) in enumerate(revisions):
+            policy = Policy.model_validate(policy_fields)
+            policy_publish(actor=DEMO, place=scope, policy=policy, expected=frozenset({number}), note=note)
+    if demo_organisation.bounds is not None:
+        bounds_put(actor=DEMO, organisation=organisation, bounds=demo_organisation.bounds, expected=None)
     return organisation
 
 
@@ -147,41 +158,47 @@ def _member_seed(memory: Memory, organisation: Organisation, email: str) -> str 
 
 def _organisations_known(memory: Memory) -> Iterator[dict[str, Any]]:
     for organisation in _demo_organisations():
-        remembered = memory.organisation(organisation.slug)
-        keys = {kind: _key(organisation, kind, text(remembered, kind)) for kind in KEYS}
-        member = _member(memory, organisation, part(remembered, "member"))
+        stored = memory.organisation(organisation.slug)
+        keys = {kind: _key(organisation, kind, text(stored, kind)) for kind in KEYS}
+        member = _member(memory, organisation, part(stored, "member"))
         yield {"slug": organisation.slug, **keys, "member": member}
 
 
 def _demo_organisations() -> list[Organisation]:
     """Return the organisations that this module created and that still exist. Others may have reused the slugs."""
-    wanted = [one.slug for one in ORGANISATIONS]
-    living = organisations_visible(DEMO).filter(slug__in=wanted).order_by("slug")
-    made = AuditRecord.objects.filter(verb=ORGANISATION_MADE, actor_kind=DEMO.kind, actor_id=DEMO.id)
-    ours = set(made.filter(organisation_id__in=[one.pk for one in living]).values_list("organisation_id", flat=True))
-    return [one for one in living if one.pk in ours]
+    slugs = [demo_organisation.slug for demo_organisation in ORGANISATIONS]
+    living = organisations_visible(DEMO).filter(slug__in=slugs).order_by("slug")
+    creations = AuditRecord.objects.filter(verb=ORGANISATION_MADE, actor_kind=DEMO.kind, actor_id=DEMO.id)
+    demo_ids = set(
+        creations.filter(organisation_id__in=[organisation.pk for organisation in living]).values_list(
+            "organisation_id", flat=True
+        )
+    )
+    return [organisation for organisation in living if organisation.pk in demo_ids]
 
 
-def _key(organisation: Organisation, kind: str, remembered: str | None) -> str | None:
-    return _key_named(organisation, *KEYS[kind], remembered)
+def _key(organisation: Organisation, kind: str, stored_key: str | None) -> str | None:
+    return _key_named(organisation, *KEYS[kind], stored_key)
 
 
-def _key_named(organisation: Organisation, name: str, scopes: Sequence[str], remembered: str | None) -> str | None:
+def _key_named(organisation: Organisation, name: str, scopes: Sequence[str], stored_key: str | None) -> str | None:
     keys = keys_of(organisation)
-    if remembered and keys.filter(hash=secret_hash(remembered)).exists():
-        return remembered
-    for lost in keys.filter(name=name, created_by=DEMO.public_name).select_related("organisation"):
-        key_revoke(actor=DEMO, key=lost)
+    if stored_key and keys.filter(hash=secret_hash(stored_key)).exists():
+        return stored_key
+    for key in keys.filter(name=name, created_by=DEMO.public_name).select_related("organisation"):
+        key_revoke(actor=DEMO, key=key)
     try:
         return key_create(actor=DEMO, organisation=organisation, name=name, scopes=scopes)[1].secret
     except LimitReached:
         return None
 
 
-def _member(memory: Memory, organisation: Organisation, remembered: Remembered) -> dict[str, str | None]:
+def _member(memory: Memory, organisation: Organisation, stored: Remembered) -> dict[str, str | None]:
     """Return the member's address and password: None for a removed member, and no password unless it works."""
-    email = next(one.email for one in ORGANISATIONS if one.slug == organisation.slug)
+    email = next(
+        demo_organisation.email for demo_organisation in ORGANISATIONS if demo_organisation.slug == organisation.slug
+    )
     member = members_of(organisation).filter(email=email).select_related("user").first()
     if member is None:
         return {"email": None, "password": None}
-    return {"email": email, "password": memory.password_of(member.user, remembered)}
+    return {"email": email, "password": memory.password_of(member.user, stored)}

@@ -56,11 +56,11 @@ class Gateway:
             "x-luminet-namespace": customer.namespace,
         }
         try:
-            status, told = self._asked(json.dumps(body).encode(), headers)
+            status, response_body = self._asked(json.dumps(body).encode(), headers)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise NotAnswered(f"the gateway does not answer: {error}") from error
-        return _text(status, told)
+        return _text(status, response_body)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -76,9 +76,9 @@ class Gateway:
         return response.status, response.read()
 
 
-def _text(status: int, told: bytes) -> str:
+def _text(status: int, response_body: bytes) -> str:
     try:
-        answer: Any = json.loads(told)
+        answer: Any = json.loads(response_body)
         if status == 200:
             return str(answer["choices"][0]["message"]["content"])
         why = answer["error"]["message"]
@@ -127,14 +127,14 @@ class Traffic:
     def _send_due(self) -> None:
         now = self.clock()
         if not self._due:
-            self._due = [(now, place) for place in range(len(self.customers))]
+            self._due = [(now, index) for index in range(len(self.customers))]
         keys = self.keys()
         if not keys:
             raise NotAnswered("there is no key of a demo organisation")
         while self._due[0][0] <= now:
-            _, place = heapq.heappop(self._due)
-            customer = self.customers[place]
-            heapq.heappush(self._due, (now + customer.every_seconds, place))
+            _, index = heapq.heappop(self._due)
+            customer = self.customers[index]
+            heapq.heappush(self._due, (now + customer.every_seconds, index))
             if key := keys.get(customer.organisation):
                 self._ask(customer, key)
 
@@ -150,9 +150,9 @@ class Traffic:
     def _wait(self, seconds: float) -> None:
         """Sleep in short steps, so that the switch takes effect and the state in Redis stays fresh."""
         until = self.clock() + seconds
-        while (left := until - self.clock()) > 0 and self.is_on():
+        while (remaining_seconds := until - self.clock()) > 0 and self.is_on():
             self.tell(self._state)
-            self.sleep(min(left, LOOK_SECONDS))
+            self.sleep(min(remaining_seconds, LOOK_SECONDS))
 
     def _become(self, state: str, why: str = "") -> None:
         if (state, why) != (self._state, self._why):
@@ -213,15 +213,15 @@ def _keys(file: Path) -> Callable[[], Mapping[str, str]]:
     from controlplane.demo.memory import demo_keys_read
     from controlplane.demo.seed import demo_traffic_keys
 
-    made = dict[str, str]()
+    traffic_keys = dict[str, str]()
 
     def keys() -> Mapping[str, str]:
         if file.exists():
             return demo_keys_read(file)
-        if not made:
+        if not traffic_keys:
             with _connection():
-                made.update(demo_traffic_keys())
-        return made
+                traffic_keys.update(demo_traffic_keys())
+        return traffic_keys
 
     return keys
 

@@ -53,12 +53,12 @@ def redis_seen(context: Context) -> RedisSeen:
             began = time.monotonic()
             client.ping()
             milliseconds = (time.monotonic() - began) * 1000
-            info: Mapping[str, Any] = client.info()
+            server_info: Mapping[str, Any] = client.info()
             logins = _logins_seen(client)
     except (redis.RedisError, OSError, ValueError) as error:
         return RedisSeen(problem=first_line(error))
-    version, policy = str(info.get("redis_version", "")), str(info.get("maxmemory_policy", ""))
-    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    version, policy = str(server_info.get("redis_version", "")), str(server_info.get("maxmemory_policy", ""))
+    used, most = int(server_info.get("used_memory", 0)), int(server_info.get("maxmemory", 0))
     return RedisSeen(None, milliseconds, version, policy, used, most, *logins)
 
 
@@ -81,8 +81,8 @@ def _logins_seen(client: Any) -> tuple[list[str], str | None, bool, list[str]]:
         users = [str(name) for name in client.acl_users()]
         default = client.acl_getuser(DEFAULT_LOGIN) if DEFAULT_LOGIN in users else None
         is_open = bool(default and default["enabled"] and "nopass" in default["flags"])
-        asked = [name for name in users if name.startswith(AGENTS_PREFIX)][:ASKED_LOGINS]
-        loose = [name for name in asked if _is_loose(name, client.acl_getuser(name))]
+        checked_logins = [name for name in users if name.startswith(AGENTS_PREFIX)][:ASKED_LOGINS]
+        loose = [name for name in checked_logins if _is_loose(name, client.acl_getuser(name))]
     except redis.exceptions.NoPermissionError as error:
         return [], first_line(error), False, []
     return users, None, is_open, loose
@@ -92,18 +92,18 @@ def _is_loose(name: str, user: Mapping[str, Any] | None) -> bool:
     """Return whether the login may use keys outside its prefix, or commands other than those of a list."""
     if user is None or not user["enabled"]:
         return False
-    own = name.rpartition(".")[0]
+    namespace = name.rpartition(".")[0]
     keys = [str(key) for key in user["keys"]]
-    is_wide = any(key and not key.lstrip("~").startswith(f"{own}:") for key in keys)
+    is_wide = any(key and not key.lstrip("~").startswith(f"{namespace}:") for key in keys)
     rights = {str(right) for right in (*user["categories"], *user["commands"])}
     return is_wide or "-@all" not in rights or bool(rights & TOO_MUCH)
 
 
 def answering_redis(context: Context) -> RedisSeen:
-    seen = redis_seen(context)
-    if seen.problem is not None:
+    redis_state = redis_seen(context)
+    if redis_state.problem is not None:
         raise NotExamined("Redis does not answer")
-    return seen
+    return redis_state
 
 
 def redis(context: Context) -> Iterator[Finding]:
@@ -111,48 +111,48 @@ def redis(context: Context) -> Iterator[Finding]:
     yield from redis_findings(redis_seen(context), do=context.place.log_advice("redis") or do)
 
 
-def redis_findings(seen: RedisSeen, *, do: str) -> Iterator[Finding]:
-    if seen.problem is not None:
-        yield broken("redis", f"Redis does not answer: {seen.problem}", do)
+def redis_findings(redis_state: RedisSeen, *, do: str) -> Iterator[Finding]:
+    if redis_state.problem is not None:
+        yield broken("redis", f"Redis does not answer: {redis_state.problem}", do)
         return
-    yield ok("redis", f"Redis answers in {seen.milliseconds:.0f} ms")
-    if seen.policy and seen.policy != NO_EVICTION:
-        says = f"Redis throws messages away when its memory is full (maxmemory-policy {seen.policy})"
+    yield ok("redis", f"Redis answers in {redis_state.milliseconds:.0f} ms")
+    if redis_state.policy and redis_state.policy != NO_EVICTION:
+        says = f"Redis throws messages away when its memory is full (maxmemory-policy {redis_state.policy})"
         yield warning("redis-memory", says, f"redis-cli config set maxmemory-policy {NO_EVICTION}")
-    if seen.most_bytes and seen.used_bytes >= BUSY_SHARE * seen.most_bytes:
-        says = f"Redis has used {seen.used_bytes / 2**20:.0f} of its {seen.most_bytes / 2**20:.0f} MiB"
+    if redis_state.most_bytes and redis_state.used_bytes >= BUSY_SHARE * redis_state.most_bytes:
+        says = f"Redis has used {redis_state.used_bytes / 2**20:.0f} of its {redis_state.most_bytes / 2**20:.0f} MiB"
         yield warning("redis-memory", says, "raise its maxmemory, and see whether a queue is not worked off")
 
 
 def logins(context: Context) -> Iterator[Finding]:
-    seen, expected = answering_redis(context), None
+    redis_state, expected = answering_redis(context), None
     if database_seen(context).problem is None:
         with django_models(context):
             from controlplane.fleet.broker import login_name
             from controlplane.fleet.selectors import agents_living
 
             expected = [login_name(str(agent)) for agent in agents_living().values_list("pk", flat=True)]
-    yield from login_findings(seen, expected=expected)
+    yield from login_findings(redis_state, expected=expected)
 
 
-def login_findings(seen: RedisSeen, *, expected: Sequence[str] | None) -> Iterator[Finding]:
+def login_findings(redis_state: RedisSeen, *, expected: Sequence[str] | None) -> Iterator[Finding]:
     """Evaluate the logins of control plane and agents. `expected`: the agents' login names; None: unknown."""
-    if seen.acl_problem is not None:
-        says = f"The control plane's login at Redis may not manage agents' logins: {seen.acl_problem}"
+    if redis_state.acl_problem is not None:
+        says = f"The control plane's login at Redis may not manage agents' logins: {redis_state.acl_problem}"
         yield broken("redis-login", says, "allow it +acl (ACL SETUSER NAME +acl), or use a login that has it")
         return
     yield ok("redis-login", "The control plane's login at Redis may manage agents' logins")
-    if seen.is_open:
+    if redis_state.is_open:
         says = "Redis lets everybody in who reaches it, without a password, and lets them do everything"
         yield broken("redis-open", says, "set requirepass, and the password in LUMINET_REDIS_URL")
-    if seen.loose:
-        says = f"Logins of agents at Redis may do more than they should: {', '.join(seen.loose[:5])}"
+    if redis_state.loose:
+        says = f"Logins of agents at Redis may do more than they should: {', '.join(redis_state.loose[:5])}"
         yield broken("agent-logins", says, "restart the worker: its sweep sets them right, within a minute")
-    away = sorted({*(expected or ())} - {*seen.users})
-    if away:
-        says = f"{len(away)} of {len(expected or ())} agents have no login at Redis: {', '.join(away[:5])}"
+    missing = sorted({*(expected or ())} - {*redis_state.users})
+    if missing:
+        says = f"{len(missing)} of {len(expected or ())} agents have no login at Redis: {', '.join(missing[:5])}"
         yield warning("agent-logins", says, "wait a few seconds: the worker's sweep makes them, if it runs")
-    elif expected and not seen.loose:
+    elif expected and not redis_state.loose:
         count = counted(len(expected), "login", "logins")
         yield ok("agent-logins", f"{count} of agents at Redis, each for its own queue alone")
 

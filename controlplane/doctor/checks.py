@@ -96,7 +96,7 @@ CHECKS: Sequence[Check] = (  # in the order of the report
     Check("permissions", "files", permissions.agent_files, AGENT),
     Check("secrets", "settings", settings.settings, PROCESSES),
     Check("secrets", "secrets", settings.secrets, CONTROL_PLANE),
-    Check("secrets", "settings", settings.settings, STACK, applies=lambda place: bool(place.bad)),
+    Check("secrets", "settings", settings.settings, STACK, applies=lambda installation: bool(installation.bad)),
     Check("secrets", "master key", settings.master_key, RUNNING),
     Check("clock", "clock", clock.clock, (*RUNNING, *AGENT, *REMOTE)),
     Check("clock", "steady clock", clock.steady_clock, HERE),
@@ -105,7 +105,7 @@ CHECKS: Sequence[Check] = (  # in the order of the report
     Check("machine", "limits", machine.limits, HERE),
     Check("gpu", "GPU", gpu.gpu, HERE, GPU),
     Check("ports", "ports", of_stack("ports"), STACK),
-    Check("chromium", "Chromium", machine.chromium, STACK, applies=lambda place: place.is_checkout),
+    Check("chromium", "Chromium", machine.chromium, STACK, applies=lambda installation: installation.is_checkout),
     Check("fleet", "fleet", nothing_runs, STOPPED),
     Check("fleet", "agents", fleet.agents, (*RUNNING, *REMOTE)),
     Check("fleet", "formats", fleet.formats, RUNNING),
@@ -122,5 +122,5 @@ CHECKS: Sequence[Check] = (  # in the order of the report
 )
 
 
-def checks_of(place: Place) -> list[Check]:
-    return [check for check in CHECKS if place.situation in check.situations and check.applies(place)]
+def checks_of(installation: Place) -> list[Check]:
+    return [check for check in CHECKS if installation.situation in check.situations and check.applies(installation)]

@@ -33,14 +33,14 @@ def clock(context: Context) -> Iterator[Finding]:
     yield clock_finding("the control plane", ahead, exact=False)
 
 
-def clock_finding(whose: str, ahead_seconds: float, *, exact: bool = True) -> Finding:
+def clock_finding(clock_owner: str, ahead_seconds: float, *, exact: bool = True) -> Finding:
     """Evaluate the difference between another clock and ours. `exact`: known more precisely than to a second."""
     distance = abs(ahead_seconds)
     if distance <= APART_SECONDS:
         precision = f"to {max(distance, 0.001):.3f} s" if exact else "to the second"
-        return ok("clock", f"This machine's clock agrees with {whose} {precision}")
+        return ok("clock", f"This machine's clock agrees with {clock_owner} {precision}")
     direction = "ahead of" if ahead_seconds > 0 else "behind"
-    says = f"The clock of {whose} is {_duration(distance)} {direction} this machine's"
+    says = f"The clock of {clock_owner} is {_duration(distance)} {direction} this machine's"
     return (broken if distance > FAR_SECONDS else warning)("clock", says, SET_CLOCK)
 
 
@@ -52,8 +52,8 @@ def _duration(seconds: float) -> str:
 
 def steady_clock(context: Context) -> Iterator[Finding]:
     source = SOURCE.read_text(encoding="utf-8").strip() if SOURCE.is_file() else ""
-    named = f" ({source})" if source else ""
+    source_note = f" ({source})" if source else ""
     if time.get_clock_info("monotonic").monotonic:
-        yield ok("monotonic", f"There is a clock that nobody sets{named}: what expires does so on time")
+        yield ok("monotonic", f"There is a clock that nobody sets{source_note}: what expires does so on time")
     else:
-        yield note("monotonic", f"This machine's steady clock can be set back{named}")
+        yield note("monotonic", f"This machine's steady clock can be set back{source_note}")

@@ -39,9 +39,11 @@ def parser() -> argparse.ArgumentParser:
     about = "Say what is well here, what is not, and what to do."
     doctor: argparse.ArgumentParser = Parser(prog="luminet doctor", description=about)
     doctor.add_argument("area", nargs="*", type=_area, metavar="AREA", help=", ".join(TITLES) + "; none: all")
-    where = doctor.add_mutually_exclusive_group()
-    where.add_argument("--home", type=Path, metavar="DIR", help="of an agent or a gateway: examine that")
-    where.add_argument("--url", metavar="URL", help="of a control plane: examine that, from afar (LUMINET_URL)")
+    target_options = doctor.add_mutually_exclusive_group()
+    target_options.add_argument("--home", type=Path, metavar="DIR", help="of an agent or a gateway: examine that")
+    target_options.add_argument(
+        "--url", metavar="URL", help="of a control plane: examine that, from afar (LUMINET_URL)"
+    )
     doctor.add_argument("--insecure", action="store_true", help="let the token travel over http to another machine")
     doctor.add_argument("--seconds", type=amounts.seconds, default=SECONDS, help="how long a check may take (7)")
     doctor.add_argument("--deep", action="store_true", help="walk the whole audit trail, too, however long that takes")
@@ -58,28 +60,28 @@ def _area(text: str) -> str:
 def doctor(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> int:
     token = environ.get("LUMINET_TOKEN", "").strip()
     try:
-        place = _place(options, environ, token)
+        installation = _place(options, environ, token)
     except ClientError as error:
         print(f"luminet: {error}", file=sys.stderr)
         return 1
-    checks = [check for check in checks_of(place) if not options.area or check.area in options.area]
-    examinations = Examinations(checks, Context(place, token), options.seconds)
+    checks = [check for check in checks_of(installation) if not options.area or check.area in options.area]
+    examinations = Examinations(checks, Context(installation, token), options.seconds)
     with working(examinations.progress):
-        found = examinations.findings()
+        findings = examinations.findings()
     paper = Paper()
     if options.json:
-        paper.json(report.as_json(found))
+        paper.json(report.as_json(findings))
     else:
-        report.as_text(paper, f"Luminet {version()}: {place.words}", TITLES, found)
-    return report.exit_status(found)
+        report.as_text(paper, f"Luminet {version()}: {installation.words}", TITLES, findings)
+    return report.exit_status(findings)
 
 
 def _place(options: argparse.Namespace, environ: Mapping[str, str], token: str) -> Place:
     """Return the place. A URL that would send the token unencrypted is refused; without a token, any URL will do."""
-    place = place_find(environ, home=options.home, url=options.url or "", is_deep=options.deep)
-    place = replace(place, seconds=options.seconds)
-    if options.deep and place.kind in ("agent", "remote"):
+    installation = place_find(environ, home=options.home, url=options.url or "", is_deep=options.deep)
+    installation = replace(installation, seconds=options.seconds)
+    if options.deep and installation.kind in ("agent", "remote"):
         raise ClientError("--deep walks the audit trail in its database, and none is known here: run it beside web")
-    if place.kind != "remote":
-        return place
-    return replace(place, url=url_checked(place.url, insecure=options.insecure or not token))
+    if installation.kind != "remote":
+        return installation
+    return replace(installation, url=url_checked(installation.url, insecure=options.insecure or not token))

@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 class Context:
-    def __init__(self, place: Place, token: str = "") -> None:
-        self.place = place
+    def __init__(self, installation: Place, token: str = "") -> None:
+        self.place = installation
         self.token = token
         self.lock = Lock()
         self.facts: dict[Callable[..., Any], Future[Any]] = {}

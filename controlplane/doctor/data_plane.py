@@ -18,7 +18,7 @@ MODULE = "engine_agent.tools.examining"
 def facts(*arguments: str, seconds: float) -> Mapping[str, Any]:
     command = [sys.executable, "-W", "ignore", "-m", MODULE, *arguments]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command,
             cwd=CHECKOUT,
             capture_output=True,
@@ -31,7 +31,7 @@ def facts(*arguments: str, seconds: float) -> Mapping[str, Any]:
         raise NotExamined(f"it took longer than {seconds:.1f} s", TAKE_LONGER) from None
     except OSError as error:
         raise NotExamined(f"{sys.executable}: {error.strerror}") from None
-    if done.returncode != 0:
-        raise NotExamined((done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1])
-    reported: Mapping[str, Any] = json.loads(done.stdout)
+    if completed.returncode != 0:
+        raise NotExamined((completed.stderr.strip().splitlines() or [f"status {completed.returncode}"])[-1])
+    reported: Mapping[str, Any] = json.loads(completed.stdout)
     return reported

@@ -46,15 +46,15 @@ def database_seen(context: Context) -> DatabaseSeen:
             seconds = time.monotonic() - steady
     except psycopg.Error as error:
         return DatabaseSeen(problem=first_line(error))
-    theirs = float(row[0]) if row else began
-    return DatabaseSeen(None, seconds * 1000, version, theirs - (began + seconds / 2), count, most, is_replica)
+    database_time = float(row[0]) if row else began
+    return DatabaseSeen(None, seconds * 1000, version, database_time - (began + seconds / 2), count, most, is_replica)
 
 
 def answering_database(context: Context) -> DatabaseSeen:
-    seen = database_seen(context)
-    if seen.problem is not None:
+    database_state = database_seen(context)
+    if database_state.problem is not None:
         raise NotExamined("the database does not answer")
-    return seen
+    return database_state
 
 
 def database(context: Context) -> Iterator[Finding]:
@@ -63,20 +63,20 @@ def database(context: Context) -> Iterator[Finding]:
     yield from database_findings(database_seen(context), do=do)
 
 
-def database_findings(seen: DatabaseSeen, *, do: str) -> Iterator[Finding]:
-    if seen.problem is not None:
-        yield broken("database", f"The database does not answer: {seen.problem}", do)
+def database_findings(database_state: DatabaseSeen, *, do: str) -> Iterator[Finding]:
+    if database_state.problem is not None:
+        yield broken("database", f"The database does not answer: {database_state.problem}", do)
         return
-    if seen.milliseconds > SLOW_MILLISECONDS:
+    if database_state.milliseconds > SLOW_MILLISECONDS:
         do = "put database and control plane into one network, or look what the server is busy with"
-        yield warning("database", f"The database takes {seen.milliseconds:.0f} ms for an empty question", do)
+        yield warning("database", f"The database takes {database_state.milliseconds:.0f} ms for an empty question", do)
     else:
-        yield ok("database", f"The database answers in {seen.milliseconds:.0f} ms")
-    if seen.is_replica:
+        yield ok("database", f"The database answers in {database_state.milliseconds:.0f} ms")
+    if database_state.is_replica:
         do = "point LUMINET_DATABASE_URL at the primary"
         yield broken("database-role", "The database is a replica, which nobody can write to", do)
-    if seen.most_connections and seen.connections >= BUSY_SHARE * seen.most_connections:
-        says = f"{seen.connections} of the database's {seen.most_connections} connections are taken"
+    if database_state.most_connections and database_state.connections >= BUSY_SHARE * database_state.most_connections:
+        says = f"{database_state.connections} of the database's {database_state.most_connections} connections are taken"
         yield warning("connections", says, "raise max_connections, or run fewer web and worker processes")
 
 

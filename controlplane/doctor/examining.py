@@ -34,20 +34,20 @@ class Examinations:
 
     def progress(self) -> str:
         waiting = [check.name for check, future in self.running if not future.done()]
-        done = len(self.running) - len(waiting)
-        return f"Examining: {done} of {len(self.running)}, waiting for {', '.join(waiting[:3]) or 'nothing'}"
+        done_count = len(self.running) - len(waiting)
+        return f"Examining: {done_count} of {len(self.running)}, waiting for {', '.join(waiting[:3]) or 'nothing'}"
 
     def findings(self) -> list[tuple[str, Finding]]:
         """Return each finding with its area, in the order of the checks, when all are done or out of time."""
-        found = []
+        area_findings = []
         for check, future in self.running:
             seconds = self.seconds * check.patience
             try:
                 findings = future.result(max(self.began + seconds - time.monotonic(), 0.0))
             except TimeoutError:
                 findings = [not_examined(check.name, f"it took longer than {seconds:.0f} s", TAKE_LONGER)]
-            found += [(check.area, finding) for finding in findings]
-        return found
+            area_findings += [(check.area, finding) for finding in findings]
+        return area_findings
 
 
 def findings_of(check: Check, context: Context) -> list[Finding]:

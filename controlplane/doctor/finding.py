@@ -25,9 +25,9 @@ class Finding:
     why: str | None = None
 
 
-def counted(count: int, one: str, more: str) -> str:
+def counted(count: int, singular: str, plural: str) -> str:
     """Return `1 agent` or `3,000 agents`."""
-    return f"{count:,} {one if count == 1 else more}"
+    return f"{count:,} {singular if count == 1 else plural}"
 
 
 def first_line(error: object) -> str:

@@ -29,11 +29,11 @@ def agent_findings(views: Sequence[View]) -> Iterator[Finding]:
         yield warning("agents", "No agent has joined: there is nobody to answer requests", do)
         return
     bad = [finding for agent in views for finding in _agent_findings(agent)]
-    unwell = {finding.name for finding in bad}
-    well = [agent["id"] for agent in views if agent["id"] not in unwell]
-    if well:
-        count = counted(len(well), "agent or gateway is", "agents and gateways are")
-        yield ok("agents", f"{count} in sync: {listed(well, MOST_NAMED)}")
+    unhealthy = {finding.name for finding in bad}
+    healthy = [agent["id"] for agent in views if agent["id"] not in unhealthy]
+    if healthy:
+        count = counted(len(healthy), "agent or gateway is", "agents and gateways are")
+        yield ok("agents", f"{count} in sync: {listed(healthy, MOST_NAMED)}")
     yield from bad[:MOST_NAMED]
     if len(bad) > MOST_NAMED:
         count = counted(len(bad) - MOST_NAMED, "more finding", "more findings")
@@ -51,16 +51,17 @@ def _agent_findings(agent: View) -> list[Finding]:
         return [warning(name, f"{label} has enrolled and was never heard of since", "see the log of its machine")]
     if state == "draining":
         return [note(name, f"{label} drains: it takes no new requests", f"luminet resume {name}")]
-    found = [
-        _condition(name, kind, f"{label}: {told['why']}") for kind, told in (agent.get("conditions") or {}).items()
+    findings = [
+        _condition(name, kind, f"{label}: {condition['why']}")
+        for kind, condition in (agent.get("conditions") or {}).items()
     ]
-    if not agent["in_sync"] and not found and state == "ready":
+    if not agent["in_sync"] and not findings and state == "ready":
         # Agents are behind for a moment now and then. It becomes a condition only if it lasts.
-        found.append(note(name, f"{label} is on its way to what it is to hold"))
+        findings.append(note(name, f"{label} is on its way to what it is to hold"))
     if (spooled := agent.get("spooled") or 0) > MANY_SPOOLED:
         do = "see the log of its machine, and whether the web answers it quickly"
-        found.append(warning(name, f"{label} has {spooled:,} reports that it could not deliver yet", do))
-    return found
+        findings.append(warning(name, f"{label} has {spooled:,} reports that it could not deliver yet", do))
+    return findings
 
 
 def _condition(name: str, kind: str, says: str) -> Finding:
@@ -80,14 +81,14 @@ def enforcement_findings(views: Sequence[View]) -> list[Finding]:
         if agent["kind"] == "engine" and agent.get("models") and "not_enforced" in agent:
             refused = {(field["field"], field["value"] or ""): field["why"] for field in agent["not_enforced"]}
             by_group.setdefault(str(agent["group"]), []).append(refused)
-    found = [
+    findings = [
         _unenforced(group, setting, refused[0][setting])
         for group, refused in sorted(by_group.items())
         for setting in sorted(set.intersection(*({*settings} for settings in refused)))
     ]
-    if not found and by_group:
+    if not findings and by_group:
         return [ok("enforcement", "No policy field in force is refused by all agents of its group")]
-    return found
+    return findings
 
 
 def _unenforced(group: str, setting: tuple[str, str], why: str) -> Finding:
@@ -111,8 +112,10 @@ def formats(context: Context) -> Iterator[Finding]:
         chain = [*levels] or [{}]
     for model in sorted({row.model for row in served}):
         kv_dtype = effective_values(chain, model)["kv_dtype"]
-        can = any(kv_dtype in row.formats for row in served if row.model == model)
-        why_not = refused.get(model, {}).get(kv_dtype) or (None if can else f"no engine of it can do {kv_dtype}")
+        is_supported = any(kv_dtype in row.formats for row in served if row.model == model)
+        why_not = refused.get(model, {}).get(kv_dtype) or (
+            None if is_supported else f"no engine of it can do {kv_dtype}"
+        )
         yield format_finding(model, kv_dtype, why_not)
 
 
@@ -132,8 +135,8 @@ def rollouts(context: Context) -> Iterator[Finding]:
 
 def rollout_findings(views: Sequence[View], *, now: datetime) -> list[Finding]:
     """Evaluate the open rollouts."""
-    found = [_rollout(view, now) for view in views if view["state"] in ("running", "paused")]
-    return found or [ok("rollouts", "No rollout waits for anything")]
+    findings = [_rollout(view, now) for view in views if view["state"] in ("running", "paused")]
+    return findings or [ok("rollouts", "No rollout waits for anything")]
 
 
 def _rollout(rollout: View, now: datetime) -> Finding:
@@ -156,13 +159,13 @@ def join_tokens(context: Context) -> Iterator[Finding]:
 
 def join_token_finding(views: Sequence[View], *, now: datetime) -> Finding:
     ends = [moment(token["expires_at"]) for token in views if token["state"] == "open"]
-    soon = [end for end in ends if end and end - now < TOKEN_ENDS_SOON]
+    ending_soon = [end for end in ends if end and end - now < TOKEN_ENDS_SOON]
     if not ends:
         return ok("join-tokens", "No join token is open: nobody can join")
-    if not soon:
+    if not ending_soon:
         return ok("join-tokens", f"{counted(len(ends), 'join token is', 'join tokens are')} open")
-    says = f"Of {counted(len(ends), 'open join token', 'open join tokens')} {len(soon)} will end within a day"
-    return note("join-tokens", f"{says}, the first at {min(soon):%Y-%m-%d %H:%M} UTC; agents that joined stay")
+    says = f"Of {counted(len(ends), 'open join token', 'open join tokens')} {len(ending_soon)} will end within a day"
+    return note("join-tokens", f"{says}, the first at {min(ending_soon):%Y-%m-%d %H:%M} UTC; agents that joined stay")
 
 
 def alerts(context: Context) -> Iterator[Finding]:
@@ -173,8 +176,8 @@ def alerts(context: Context) -> Iterator[Finding]:
 
 
 def alert_findings(views: Sequence[View], *, now: datetime) -> list[Finding]:
-    found = [_alert(alert, now) for alert in views if alert["state"] == "firing"]
-    return found[:MOST_NAMED] or [ok("alerts", "No alert fires")]
+    findings = [_alert(alert, now) for alert in views if alert["state"] == "firing"]
+    return findings[:MOST_NAMED] or [ok("alerts", "No alert fires")]
 
 
 def _alert(alert: View, now: datetime) -> Finding:

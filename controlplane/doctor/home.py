@@ -83,14 +83,14 @@ def control_plane_finding(facts: Home) -> Finding:
 
 def broker_findings(facts: Home) -> Iterator[Finding]:
     """Evaluate the login at the broker. `broker`: "ok", or why it fails; `broker_is_loose`: it has too many rights."""
-    result = facts.get("broker")
-    if result is None:
+    state = facts.get("broker")
+    if state is None:
         return
-    if result != "ok":
+    if state != "ok":
         do = "see that this machine reaches the broker (LUMINET_AGENT_REDIS_URL of the control plane), and its TLS; "
         do += "started with --broker it goes by that address, which is not looked at here"
         says = "Its login does not work at the broker that the control plane told it, and it pulls instead"
-        yield warning("broker", f"{says}: {result}", do)
+        yield warning("broker", f"{says}: {state}", do)
     elif facts.get("broker_is_loose"):
         do = "restart the control plane's worker, whose sweep sets it right"
         yield broken("broker", "Its login at the broker may do more than it should", do)

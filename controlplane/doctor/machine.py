@@ -27,33 +27,33 @@ UNLIMITED = 2**60  # version 1 of control groups reports "no limit" as a number 
 
 def disks(context: Context) -> Iterator[Finding]:
     """Check each file system once, by our first path on it."""
-    seen: set[int] = set()
-    for path, what in _paths(context.place):
-        there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
+    checked_devices: set[int] = set()
+    for path, contents in _paths(context.place):
+        existing_folder = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
         try:
-            device, space = there.stat().st_dev, os.statvfs(there)
+            device, space = existing_folder.stat().st_dev, os.statvfs(existing_folder)
         except OSError:
             continue
-        if device not in seen:
-            seen.add(device)
-            yield from disk_findings(str(there), what, space)
+        if device not in checked_devices:
+            checked_devices.add(device)
+            yield from disk_findings(str(existing_folder), contents, space)
 
 
-def _paths(place: Place) -> list[tuple[Path, str]]:
+def _paths(installation: Place) -> list[tuple[Path, str]]:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     common = [(Path(tempfile.gettempdir()), "temporary files"), (cache, "caches")]
-    if place.home is not None:
-        return [(place.home, "the spool of reports"), *common]
-    if place.config is not None:
-        home, database, logs = place.config.home, place.config.private_place, place.config.logs
+    if installation.home is not None:
+        return [(installation.home, "the spool of reports"), *common]
+    if installation.config is not None:
+        home, database, logs = installation.config.home, installation.config.private_place, installation.config.logs
         return [(home, "database, logs, spools"), (database, "the database"), (logs, "logs"), *common]
     return common
 
 
-def disk_findings(path: str, what: str, space: os.statvfs_result) -> Iterator[Finding]:
+def disk_findings(path: str, contents: str, space: os.statvfs_result) -> Iterator[Finding]:
     free, total = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
     says, do = (
-        f"{path} ({what}): {_size(free)} of {_size(total)} free",
+        f"{path} ({contents}): {_size(free)} of {_size(total)} free",
         f"free some space: du -xh {path} | sort -h | tail",
     )
     if free < NEEDED_BYTES:
@@ -94,21 +94,21 @@ def memory(context: Context) -> Iterator[Finding]:
     yield from memory_findings(MemorySeen(total, available, limit, used, swap_used, swap, _pools_bytes(context)))
 
 
-def memory_findings(seen: MemorySeen) -> Iterator[Finding]:
-    total = min(seen.total_bytes, seen.limit_bytes or seen.total_bytes)
-    within = seen.total_bytes if seen.limit_bytes is None else seen.limit_bytes - seen.used_of_limit_bytes
-    left = min(seen.available_bytes, within)
-    by = "" if seen.limit_bytes is None else ", by this container's limit"
-    says, do = f"{_size(left)} of {_size(total)} memory left{by}", "give it more memory, or run less beside it"
-    yield warning("memory", says, do) if left < 0.1 * total and left < GIB else ok("memory", says)
-    if seen.pools_bytes:
-        pools = f"have pools of {_size(seen.pools_bytes)} together, of {_size(total)} memory"
-        if seen.pools_bytes + CONTROL_PLANE_BYTES <= total:
+def memory_findings(memory: MemorySeen) -> Iterator[Finding]:
+    total = min(memory.total_bytes, memory.limit_bytes or memory.total_bytes)
+    within = memory.total_bytes if memory.limit_bytes is None else memory.limit_bytes - memory.used_of_limit_bytes
+    free_bytes = min(memory.available_bytes, within)
+    by = "" if memory.limit_bytes is None else ", by this container's limit"
+    says, do = f"{_size(free_bytes)} of {_size(total)} memory left{by}", "give it more memory, or run less beside it"
+    yield warning("memory", says, do) if free_bytes < 0.1 * total and free_bytes < GIB else ok("memory", says)
+    if memory.pools_bytes:
+        pools = f"have pools of {_size(memory.pools_bytes)} together, of {_size(total)} memory"
+        if memory.pools_bytes + CONTROL_PLANE_BYTES <= total:
             yield ok("pools", f"Engines here {pools}")
         else:
             yield warning("pools", f"Too much is promised: engines here {pools}", "start engines with a smaller --pool")
-    if seen.swap_total_bytes and seen.swap_used_bytes > 0.5 * seen.swap_total_bytes:
-        used = f"{_size(seen.swap_used_bytes)} of {_size(seen.swap_total_bytes)} swap are used"
+    if memory.swap_total_bytes and memory.swap_used_bytes > 0.5 * memory.swap_total_bytes:
+        used = f"{_size(memory.swap_used_bytes)} of {_size(memory.swap_total_bytes)} swap are used"
         yield warning("swap", f"{used}: what waits there is slow", "run less here, or give it more memory")
 
 

@@ -27,8 +27,8 @@ def stack_files(context: Context) -> Iterator[Finding]:
     engines = [folder / "identity-secret" for folder in config.home.glob("engine-*")]
     paths = [*folders, *files, *agents, *_agent_paths(config.gateway), *engines, *_env_files()]
     home = _seen(config.home, may_be_passed=os.geteuid() == 0)
-    seen = [home, *(_seen(path) for path in paths if path.exists())]
-    yield from file_findings(seen, us=os.geteuid(), what=str(config.home))
+    file_states = [home, *(_seen(path) for path in paths if path.exists())]
+    yield from file_findings(file_states, us=os.geteuid(), what=str(config.home))
     yield _writable(config.home)
 
 
@@ -53,8 +53,8 @@ def agent_files(context: Context) -> Iterator[Finding]:
     home = context.place.home
     if home is None or not home.is_dir():
         raise NotExamined("the home is not there")
-    seen = [_seen(path) for path in _agent_paths(home) if path.exists()]
-    yield from file_findings(seen, us=os.geteuid(), what=str(home))
+    file_states = [_seen(path) for path in _agent_paths(home) if path.exists()]
+    yield from file_findings(file_states, us=os.geteuid(), what=str(home))
     yield _writable(home)
 
 
@@ -76,12 +76,12 @@ class FileSeen:
         return 0o711 if self.may_be_passed else 0o700
 
 
-def file_findings(seen: Sequence[FileSeen], *, us: int, what: str) -> list[Finding]:
+def file_findings(file_states: Sequence[FileSeen], *, us: int, what: str) -> list[Finding]:
     """Evaluate the files. `us`: the current user, who should own them."""
-    found = [finding for file in seen if (finding := _file_finding(file, us)) is not None]
-    if found or not seen:
-        return found
-    count = sum(not file.is_folder for file in seen)
+    findings = [finding for file in file_states if (finding := _file_finding(file, us)) is not None]
+    if findings or not file_states:
+        return findings
+    count = sum(not file.is_folder for file in file_states)
     return [ok("files", f"{what}: {count} files with secrets are for their owner alone")]
 
 

@@ -142,10 +142,10 @@ def _supervisor(environ: Mapping[str, str]) -> int | None:
 def _told_by(config: StackConfig) -> dict[str, str]:
     """Return the environment that the running stack's parts were started with."""
     try:
-        told = json.loads(config.environment_file.read_text(encoding="utf-8"))
+        environment = json.loads(config.environment_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {str(name): str(value) for name, value in told.items()} if isinstance(told, dict) else {}
+    return {str(name): str(value) for name, value in environment.items()} if isinstance(environment, dict) else {}
 
 
 def _missing(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -154,14 +154,18 @@ def _missing(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def shown(path: Path) -> str:
     """Return the path as people type it: relative if it is below the current directory."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
+    current_folder = Path.cwd()
+    return (
+        str(path.relative_to(current_folder))
+        if path.is_relative_to(current_folder) and path != current_folder
+        else str(path)
+    )
 
 
 def luminet() -> str:
     """Return the command `luminet` so that it can be pasted: with the path of the one next to this Python."""
-    beside = Path(sys.executable).with_name("luminet")
-    if not beside.exists():
+    executable = Path(sys.executable).with_name("luminet")
+    if not executable.exists():
         return "luminet"
-    here = Path(os.path.relpath(beside))
-    return str(beside) if here.parts[0] == ".." else str(here)
+    relative_path = Path(os.path.relpath(executable))
+    return str(executable) if relative_path.parts[0] == ".." else str(relative_path)

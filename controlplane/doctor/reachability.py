@@ -35,17 +35,17 @@ def web(context: Context) -> Iterator[Finding]:
     from controlplane.common.health import loopback_address
 
     environment = context.environment
-    own = loopback_address(environment.web_host, environment.web_port)
+    web_url = loopback_address(environment.web_host, environment.web_port)
     seconds = context.place.answer_seconds
     # Both at once: a check that waits for the servers in turn has no time left to report.
     public = None
-    if environment.base_url != own:
+    if environment.base_url != web_url:
         public = in_background(partial(web_see, f"{environment.base_url}/healthz", seconds))
-    seen, log = web_see(f"{own}/readyz", seconds), context.place.log_advice("web")
-    if log or seen.problem is None:
-        yield web_finding(own, seen, do=log or "see the web's log")
+    web_state, log = web_see(f"{web_url}/readyz", seconds), context.place.log_advice("web")
+    if log or web_state.problem is None:
+        yield web_finding(web_url, web_state, do=log or "see the web's log")
     else:
-        yield not_examined("web", f"no web process listens on this machine ({own})")
+        yield not_examined("web", f"no web process listens on this machine ({web_url})")
     if public is None:
         return
     says = f"{environment.base_url}, where people go,"
@@ -53,8 +53,8 @@ def web(context: Context) -> Iterator[Finding]:
     if problem is None:
         yield ok("base-url", f"{says} leads to a control plane")
     else:
-        does_not = f"does not answer from here ({problem})"
-        yield note("base-url", f"{says} {does_not}; it need not, where a proxy in front is for others")
+        problem_note = f"does not answer from here ({problem})"
+        yield note("base-url", f"{says} {problem_note}; it need not, where a proxy in front is for others")
 
 
 def remote(context: Context) -> Iterator[Finding]:
@@ -63,16 +63,16 @@ def remote(context: Context) -> Iterator[Finding]:
     yield web_finding(url, remote_web(context), do=do)
 
 
-def web_finding(address: str, seen: WebSeen, *, do: str) -> Finding:
+def web_finding(address: str, web_state: WebSeen, *, do: str) -> Finding:
     """Evaluate the web by /readyz."""
     name = f"The web at {address}"
-    if seen.problem is not None:
-        return broken("web", f"{name} does not answer: {seen.problem}", do)
-    checks = seen.told.get("checks")
+    if web_state.problem is not None:
+        return broken("web", f"{name} does not answer: {web_state.problem}", do)
+    checks = web_state.told.get("checks")
     if not isinstance(checks, dict):
-        says = f"{name} answers with status {seen.status}, and not as Luminet does"
+        says = f"{name} answers with status {web_state.status}, and not as Luminet does"
         return broken("web", says, "see that the address leads to a control plane")
-    if seen.status == 200:
+    if web_state.status == 200:
         return ok("web", f"{name} answers and is ready")
     wrong = "; ".join(f"{check}: {value}" for check, value in checks.items() if value != "ok")
     return broken("web", f"{name} is not ready: {wrong}", do)
@@ -89,8 +89,8 @@ def token(context: Context) -> Iterator[Finding]:
         yield broken("token", "The control plane does not know this token", do)
         return
     organisation = caller.get("organisation")
-    whose = "an operator's" if organisation is None else f"the organisation {organisation}'s"
-    yield ok("token", f"The token is {whose}, {caller['name']} ({', '.join(caller['scopes'])})")
+    owner = "an operator's" if organisation is None else f"the organisation {organisation}'s"
+    yield ok("token", f"The token is {owner}, {caller['name']} ({', '.join(caller['scopes'])})")
 
 
 def worker(context: Context) -> Iterator[Finding]:
@@ -143,8 +143,8 @@ def pulse_finding(age_seconds: float | None, *, do: str) -> Finding:
 
 
 def certificate(context: Context) -> Iterator[Finding]:
-    place = context.place
-    url = str(home_facts(context).get("url", "")) if place.kind == "agent" else _public_url(place)
+    installation = context.place
+    url = str(home_facts(context).get("url", "")) if installation.kind == "agent" else _public_url(installation)
     if not url.startswith("https://"):
         return
     problem, ends_at = None, None
@@ -155,12 +155,12 @@ def certificate(context: Context) -> Iterator[Finding]:
     yield certificate_finding(urlsplit(url).hostname or url, problem, ends_at, datetime.now(UTC))
 
 
-def _public_url(place: Place) -> str:
-    return place.environment.base_url if place.environment else place.url
+def _public_url(installation: Place) -> str:
+    return installation.environment.base_url if installation.environment else installation.url
 
 
-def is_https(place: Place) -> bool:
-    return _public_url(place).startswith("https://")
+def is_https(installation: Place) -> bool:
+    return _public_url(installation).startswith("https://")
 
 
 def certificate_finding(host: str, problem: str | None, ends_at: datetime | None, now: datetime) -> Finding:

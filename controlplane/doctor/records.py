@@ -24,20 +24,24 @@ def migrations(context: Context) -> Iterator[Finding]:
         from controlplane.database.schema import applied, standing_of
 
         with connection.cursor() as cursor:
-            standing = standing_of(applied(cursor))
-        yield from migration_findings(standing.missing, standing.beyond, standing.taken, do=do)
+            schema_state = standing_of(applied(cursor))
+        yield from migration_findings(schema_state.missing, schema_state.beyond, schema_state.taken, do=do)
 
 
 def migration_findings(
-    missing: Sequence[tuple[str, str]], beyond: Sequence[tuple[str, str]], taken: Sequence[tuple[str, str]], *, do: str
+    missing: Sequence[tuple[str, str]],
+    beyond: Sequence[tuple[str, str]],
+    incompatible: Sequence[tuple[str, str]],
+    *,
+    do: str,
 ) -> Iterator[Finding]:
     """Evaluate migrations, each (app, name). `beyond`: applied and unknown here, as during an upgrade or a rollback;
-    `taken`: those that this Luminet cannot work with."""
+    `incompatible`: those that this Luminet cannot work with."""
     if missing:
         count = counted(len(missing), "migration is", "migrations are")
         yield broken("migrations", f"{count} not applied, the first is {'.'.join(missing[0])}", do)
-    if taken:
-        says = f"The database is ahead of this Luminet, which cannot work with it: {'.'.join(taken[0])}"
+    if incompatible:
+        says = f"The database is ahead of this Luminet, which cannot work with it: {'.'.join(incompatible[0])}"
         yield broken("migrations", says, "run the newer Luminet that made it, here too")
     elif beyond:
         says = f"The database is ahead of this Luminet, which goes on with it: {'.'.join(beyond[0])}"
@@ -57,20 +61,22 @@ def reconciliation_finding(newest: Mapping[str, Any], *, now: datetime, do: str)
     if at is None:
         return note(name, "Counts were not compared yet: it is done once a minute")
     age = now - at
-    when = f"{max(age.total_seconds(), 0) / 60:.0f} min ago" if age > timedelta(minutes=2) else "in the last 2 minutes"
+    when_compared = (
+        f"{max(age.total_seconds(), 0) / 60:.0f} min ago" if age > timedelta(minutes=2) else "in the last 2 minutes"
+    )
     if age > OLD_COMPARISON:
-        return broken(name, f"Counts were last compared {when}: no comparison comes to its end", do)
+        return broken(name, f"Counts were last compared {when_compared}: no comparison comes to its end", do)
     differences: Sequence[Mapping[str, Any]] = newest["differences"]
     if differences:
         return _difference(name, differences)
     pairs = counted(sum(newest["compared"].values()), "pair of counts was", "pairs of counts were")
-    return ok(name, f"{pairs} compared {when}, and all agree")
+    return ok(name, f"{pairs} compared {when_compared}, and all agree")
 
 
 def _difference(name: str, differences: Sequence[Mapping[str, Any]]) -> Finding:
     first = differences[0]
-    more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
-    says = f"{first['between']} are {first['tokens']:,} tokens apart at {first['place']}{more}"
+    suffix = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
+    says = f"{first['between']} are {first['tokens']:,} tokens apart at {first['place']}{suffix}"
     if all(difference["is_explained"] for difference in differences):
         do = "luminet get alerts; docs/operations.md, Reconciliation, says which rows were refused and why"
         return warning(name, f"Refused rows explain it: {says}", do)
@@ -149,9 +155,9 @@ def anchors(context: Context) -> Iterator[Finding]:
             says = "LUMINET_AUDIT_ANCHOR_FILE is not set for this process: it anchors the audit trail nowhere"
             yield note("anchors", f"{says}, which is well where the worker has it")
             return
-        seen = anchors_seen(file)
-        age = 0.0 if seen.since is None else (now - seen.since).total_seconds()
-        yield anchor_finding(file, seen.problems, age, has_begun=seen.has_begun)
+        anchor_state = anchors_seen(file)
+        age = 0.0 if anchor_state.since is None else (now - anchor_state.since).total_seconds()
+        yield anchor_finding(file, anchor_state.problems, age, has_begun=anchor_state.has_begun)
 
 
 def anchor_finding(

@@ -21,40 +21,40 @@ WIDTH = max(len(word) for word, *_ in WORDS.values())
 MOST_REASONS = 3
 
 
-def exit_status(found: Iterable[Found]) -> int:
+def exit_status(findings: Iterable[Found]) -> int:
     """Return 1 if something is broken. Warnings alone give 0: they are about the future and block no deployment."""
-    return 1 if any(one.status is Status.BROKEN for _, one in found) else 0
+    return 1 if any(finding.status is Status.BROKEN for _, finding in findings) else 0
 
 
-def as_json(found: Iterable[Found]) -> list[dict[str, Any]]:
+def as_json(findings: Iterable[Found]) -> list[dict[str, Any]]:
     return [
-        {"area": area, "name": one.name, "status": one.status.value, "says": one.says, "do": one.do}
-        for area, one in found
+        {"area": area, "name": finding.name, "status": finding.status.value, "says": finding.says, "do": finding.do}
+        for area, finding in findings
     ]
 
 
-def as_text(paper: Paper, where: str, titles: Mapping[str, str], found: Sequence[Found]) -> None:
-    paper.say(where)
-    for area, ones in groupby(found, key=lambda one: one[0]):
+def as_text(paper: Paper, headline: str, titles: Mapping[str, str], findings: Sequence[Found]) -> None:
+    paper.say(headline)
+    for area, area_findings in groupby(findings, key=lambda pair: pair[0]):
         paper.say("", paper.paint(titles[area], BOLD))
-        for _, one in ones:
-            paper.say(*lines_of(paper, one))
-    paper.say("", summary(one for _, one in found))
+        for _, finding in area_findings:
+            paper.say(*lines_of(paper, finding))
+    paper.say("", summary(finding for _, finding in findings))
 
 
-def lines_of(paper: Paper, one: Finding) -> list[str]:
-    word, colour, *_ = WORDS[one.status]
-    shown = word.ljust(WIDTH)
-    first = f"  {shown if colour is None else paper.paint(shown, colour)}  {one.says}"
-    return [first] if one.do is None else [first, f"  {' ' * WIDTH}  → {one.do}"]
+def lines_of(paper: Paper, finding: Finding) -> list[str]:
+    word, colour, *_ = WORDS[finding.status]
+    label = word.ljust(WIDTH)
+    first = f"  {label if colour is None else paper.paint(label, colour)}  {finding.says}"
+    return [first] if finding.do is None else [first, f"  {' ' * WIDTH}  → {finding.do}"]
 
 
 def summary(findings: Iterable[Finding]) -> str:
-    found = list(findings)
-    counts = Counter(finding.status for finding in found)
+    all_findings = list(findings)
+    counts = Counter(finding.status for finding in all_findings)
     text = ", ".join(counted(counts[status], *words) for status, (_, _, *words) in WORDS.items() if counts[status])
-    reasons = list(dict.fromkeys(finding.why for finding in found if finding.why))
+    reasons = list(dict.fromkeys(finding.why for finding in all_findings if finding.why))
     if not reasons:
         return f"{text or 'Nothing was examined'}."
-    more = "; and more" if len(reasons) > MOST_REASONS else ""
-    return f"{text}: {'; '.join(reasons[:MOST_REASONS])}{more}."
+    suffix = "; and more" if len(reasons) > MOST_REASONS else ""
+    return f"{text}: {'; '.join(reasons[:MOST_REASONS])}{suffix}."

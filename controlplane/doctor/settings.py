@@ -20,23 +20,23 @@ def settings(context: Context) -> list[Finding]:
 
 
 def setting_findings(bad: Sequence[BadSetting]) -> list[Finding]:
-    found = [_bad_setting(setting) for setting in bad]
-    return found or [ok("settings", "Every setting that is needed is there and can be read")]
+    findings = [_bad_setting(setting) for setting in bad]
+    return findings or [ok("settings", "Every setting that is needed is there and can be read")]
 
 
 def _bad_setting(bad: BadSetting) -> Finding:
     do = f"correct {bad.name}; docs/operations.md says what it takes"
     if bad.name.removeprefix("LUMINET_") in SECRETS:
-        fresh = "luminet secrets prints a fresh set; take the one you had before, if there is data"
-        do = f"set {bad.name} anew ({fresh})"
+        advice = "luminet secrets prints a fresh set; take the one you had before, if there is data"
+        do = f"set {bad.name} anew ({advice})"
     return broken(bad.name, f"{bad.name} {bad.problem}", do)
 
 
 def secrets(context: Context) -> list[Finding]:
-    place = context.place
-    environment = place.environment or _stopped_environment(place.config)
+    installation = context.place
+    environment = installation.environment or _stopped_environment(installation.config)
     if environment is None:
-        raise NotExamined("settings cannot be read" if place.bad else "there are none yet")
+        raise NotExamined("settings cannot be read" if installation.bad else "there are none yet")
     return secret_findings(_values(environment))
 
 
@@ -57,30 +57,30 @@ def _stopped_environment(config: StackConfig | None) -> Environment | None:
     """Return an environment with the secrets of a stack that does not run."""
     if config is None or not config.secrets.is_dir():
         return None
-    nowhere = {
+    placeholders = {
         "LUMINET_SECRETS_DIR": str(config.secrets),
         "LUMINET_BASE_URL": "http://localhost",
         "LUMINET_DATABASE_URL": "postgresql://localhost/none",
         "LUMINET_REDIS_URL": "redis://localhost/0",
     }
     try:
-        return read_environment(nowhere)
+        return read_environment(placeholders)
     except MalformedSettings:
         return None
 
 
 def secret_findings(values: Mapping[str, bytes]) -> list[Finding]:
     """Evaluate the secrets by variable name: report those that are equal and those that are not random."""
-    found = []
-    for (first, value), (second, other) in combinations(sorted(values.items()), 2):
-        if value == other:
+    findings = []
+    for (first, value), (second, other_value) in combinations(sorted(values.items()), 2):
+        if value == other_value:
             says = f"{first} and {second} are the same: who learns one has both"
-            found.append(broken("distinct", says, f"give {second} a value of its own (luminet secrets prints some)"))
+            findings.append(broken("distinct", says, f"give {second} a value of its own (luminet secrets prints some)"))
     for name, value in sorted(values.items()):
         if len(set(value)) < FEWEST_LETTERS:
             do = f"make {name} anew with luminet secrets"
-            found.append(broken("random", f"{name} can be guessed: it repeats a few letters", do))
-    return found or [ok("distinct", f"{len(values)} secrets are there, long enough and all different")]
+            findings.append(broken("random", f"{name} can be guessed: it repeats a few letters", do))
+    return findings or [ok("distinct", f"{len(values)} secrets are there, long enough and all different")]
 
 
 def master_key(context: Context) -> Iterator[Finding]:

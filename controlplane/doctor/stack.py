@@ -29,15 +29,15 @@ class PortSeen:
 
 
 def ports(context: Context) -> list[Finding]:
-    place, config = context.place, _config(context)
-    holders, ours = _listeners(), _family(place.supervisor)
-    runs = place.supervisor is not None
-    seen = []
-    for listener in _running(config, place.environ) if runs else listeners(config):
+    installation, config = context.place, _config(context)
+    holders, our_pids = _listeners(), _family(installation.supervisor)
+    runs = installation.supervisor is not None
+    ports_seen = []
+    for listener in _running(config, installation.environ) if runs else listeners(config):
         pid, name = holders.get(listener.port, (0, ""))
         holder = f"{name} (process {pid})" if pid else None
-        seen.append(PortSeen(listener, port_problem(listener.host, listener.port), holder, pid in ours))
-    return port_findings(seen, runs=runs)
+        ports_seen.append(PortSeen(listener, port_problem(listener.host, listener.port), holder, pid in our_pids))
+    return port_findings(ports_seen, runs=runs)
 
 
 def _config(context: Context) -> StackConfig:
@@ -61,7 +61,7 @@ def _listeners() -> dict[int, tuple[int, str]]:
     """Return id and name of the process that listens on each port, as far as we may see it."""
     import psutil
 
-    found: dict[int, tuple[int, str]] = {}
+    holders: dict[int, tuple[int, str]] = {}
     try:
         rows = psutil.net_connections(kind="tcp")
     except psutil.Error:
@@ -69,10 +69,10 @@ def _listeners() -> dict[int, tuple[int, str]]:
     for row in rows:
         if row.status == psutil.CONN_LISTEN and row.pid and row.laddr:
             try:
-                found.setdefault(row.laddr.port, (row.pid, psutil.Process(row.pid).name()))
+                holders.setdefault(row.laddr.port, (row.pid, psutil.Process(row.pid).name()))
             except psutil.Error:
                 continue
-    return found
+    return holders
 
 
 def _family(supervisor: int | None) -> frozenset[int]:
@@ -86,29 +86,29 @@ def _family(supervisor: int | None) -> frozenset[int]:
         return frozenset({supervisor})
 
 
-def port_findings(seen: Sequence[PortSeen], *, runs: bool) -> list[Finding]:
-    problems = [_port_problem(port, runs=runs) for port in seen]
-    found = [finding for finding in problems if finding is not None]
-    good = [port.listener for port, problem in zip(seen, problems, strict=True) if problem is None]
-    if not good:
-        return found
-    names = ", ".join(f"{listener.port} ({listener.part})" for listener in good)
-    return [ok("ports", f"Ports {'held by' if runs else 'free for'} this stack: {names}"), *found]
+def port_findings(ports: Sequence[PortSeen], *, runs: bool) -> list[Finding]:
+    problems = [_port_problem(port, runs=runs) for port in ports]
+    findings = [finding for finding in problems if finding is not None]
+    listeners_ok = [port.listener for port, problem in zip(ports, problems, strict=True) if problem is None]
+    if not listeners_ok:
+        return findings
+    names = ", ".join(f"{listener.port} ({listener.part})" for listener in listeners_ok)
+    return [ok("ports", f"Ports {'held by' if runs else 'free for'} this stack: {names}"), *findings]
 
 
-def _port_problem(seen: PortSeen, *, runs: bool) -> Finding | None:
-    part, host, port, setting = seen.listener
-    other = port + 10 if port < 65_000 else port - 100
-    if seen.error is not None and seen.error.errno != errno.EADDRINUSE:
-        why = (seen.error.strerror or str(seen.error)).lower()
+def _port_problem(port_state: PortSeen, *, runs: bool) -> Finding | None:
+    part, host, port, setting = port_state.listener
+    alternative_port = port + 10 if port < 65_000 else port - 100
+    if port_state.error is not None and port_state.error.errno != errno.EADDRINUSE:
+        why = (port_state.error.strerror or str(port_state.error)).lower()
         says = f"Nothing can listen on {host} port {port} for {part}: {why}"
-        return broken("ports", says, f"{setting}={other} make up")
+        return broken("ports", says, f"{setting}={alternative_port} make up")
     # The check of the parts reports a part that does not listen. A process that we cannot see may be that part.
-    if seen.error is None or seen.is_ours or (runs and seen.holder is None):
+    if port_state.error is None or port_state.is_ours or (runs and port_state.holder is None):
         return None
-    holder = seen.holder or "another program (who it is, its user or root can see: ss -ltnp)"
+    holder = port_state.holder or "another program (who it is, its user or root can see: ss -ltnp)"
     says = f"Port {port}, which {part} wants, is held by {holder}"
-    return broken("ports", says, f"stop that, or {setting}={other} make up")
+    return broken("ports", says, f"stop that, or {setting}={alternative_port} make up")
 
 
 def stopped(context: Context) -> Iterator[Finding]:
@@ -135,10 +135,10 @@ def parts(context: Context) -> Iterator[Finding]:
             says = f"The process {name} is {row['state']}"
             yield broken(f"process-{name}", says, f"tail -n 30 {config.logs}/{name}.log")
     seconds = context.place.answer_seconds
-    asked = [name for name, row in rows.items() if name.startswith(ENGINE_PARTS) and row.get("port")]
+    engine_parts = [name for name, row in rows.items() if name.startswith(ENGINE_PARTS) and row.get("port")]
     answers = {
         name: in_background(partial(_health, rows[name], seconds))
-        for name in asked
+        for name in engine_parts
         if rows[name]["state"] not in UNWELL
     }
     for name, answer in answers.items():
@@ -147,8 +147,8 @@ def parts(context: Context) -> Iterator[Finding]:
 
 def _health(row: Mapping[str, Any], seconds: float) -> tuple[str | None, Mapping[str, Any]]:
     """Return why the part does not answer, if so, and what it reports."""
-    seen = web_see(f"{loopback_address(LOCALHOST, row['port'])}/health", seconds)
-    return seen.problem or (None if seen.status == 200 else f"status {seen.status}"), seen.told
+    health = web_see(f"{loopback_address(LOCALHOST, row['port'])}/health", seconds)
+    return health.problem or (None if health.status == 200 else f"status {health.status}"), health.told
 
 
 def part_finding(name: str, problem: str | None, health: Mapping[str, Any], *, log: str) -> Finding:
@@ -156,5 +156,5 @@ def part_finding(name: str, problem: str | None, health: Mapping[str, Any], *, l
     if problem is not None:
         return broken(name, f"The part {name} does not answer: {problem}", f"tail -n 30 {log}")
     spooled = health.get("spooled_reports")
-    more = f", {spooled} reports wait in its spool" if isinstance(spooled, int) and spooled else ""
-    return ok(name, f"The part {name} answers{more}")
+    spool_note = f", {spooled} reports wait in its spool" if isinstance(spooled, int) and spooled else ""
+    return ok(name, f"The part {name} answers{spool_note}")

@@ -27,14 +27,17 @@ MOST_NAMED = 4
 
 
 def here(context: Context) -> Iterator[Finding]:
-    place = context.place
+    installation = context.place
     yield python_finding(sys.version_info[:3])
-    if place.kind == "remote":
+    if installation.kind == "remote":
         return
     yield luminet_finding(version(), None)
-    if place.missing:
-        count, names = counted(len(place.missing), "package is", "packages are"), listed(place.missing, MOST_NAMED)
-        install = _install_command(place, is_missing=True)
+    if installation.missing:
+        count, names = (
+            counted(len(installation.missing), "package is", "packages are"),
+            listed(installation.missing, MOST_NAMED),
+        )
+        install = _install_command(installation, is_missing=True)
         yield broken("packages", f"{count} not installed for this Python: {names}", install)
     else:
         yield ok("packages", "All packages that this place needs are installed")
@@ -47,13 +50,17 @@ def python_finding(numbers: Sequence[int]) -> Finding:
     return broken("python", f"Python {name} is none of 3.11, 3.12 and 3.13", "make PYTHON=/path/to/python3.12 up")
 
 
-def luminet_finding(ours: str, theirs: str | None) -> Finding:
-    """Compare our version with `theirs`, the control plane's; None: there is no other to compare with."""
-    if theirs is None or theirs == ours:
-        return ok("luminet", f"Luminet {ours}" + ("" if theirs is None else ", as the control plane"))
-    if theirs.split(".")[:2] == ours.split(".")[:2]:
-        return note("luminet", f"Luminet {ours} here, {theirs} at the control plane: they work together")
-    return warning("luminet", f"Luminet {ours} here, {theirs} at the control plane", f"install Luminet {theirs} here")
+def luminet_finding(our_version: str, their_version: str | None) -> Finding:
+    """Compare our version with `their_version`, the control plane's; None: there is no other to compare with."""
+    if their_version is None or their_version == our_version:
+        return ok("luminet", f"Luminet {our_version}" + ("" if their_version is None else ", as the control plane"))
+    if their_version.split(".")[:2] == our_version.split(".")[:2]:
+        return note("luminet", f"Luminet {our_version} here, {their_version} at the control plane: they work together")
+    return warning(
+        "luminet",
+        f"Luminet {our_version} here, {their_version} at the control plane",
+        f"install Luminet {their_version} here",
+    )
 
 
 def control_plane(context: Context) -> Iterator[Finding]:
@@ -166,11 +173,11 @@ def _model_problem(folder: Path) -> str | None:
     return None
 
 
-def _install_command(place: Place, *, is_missing: bool = False) -> str:
+def _install_command(installation: Place, *, is_missing: bool = False) -> str:
     virtualenv = CHECKOUT / ".venv"
-    if place.kind == "stack" and is_missing:
+    if installation.kind == "stack" and is_missing:
         if Path(sys.prefix) != virtualenv and (virtualenv / "bin" / "python").exists():
             return f"use the Python that has them: {shown(virtualenv / 'bin' / 'luminet')} doctor"
         return "make up"
-    where = f"{CHECKOUT}[{EXTRAS[place.kind]}]"
-    return f"{sys.executable} -m pip install -c {CHECKOUT / 'constraints.txt'} -e '{where}'"
+    requirement = f"{CHECKOUT}[{EXTRAS[installation.kind]}]"
+    return f"{sys.executable} -m pip install -c {CHECKOUT / 'constraints.txt'} -e '{requirement}'"

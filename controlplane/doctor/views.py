@@ -65,8 +65,8 @@ class DatabaseViews:
         from controlplane.rollouts.selectors import WITH_ITS_PLACE, rollouts_open
         from controlplane.rollouts.views import rollout_view, rollouts_shown
 
-        shown = rollouts_shown(rollouts_open().select_related(*WITH_ITS_PLACE))
-        return [rollout_view(rollout, [], is_operator=True) for rollout in shown]
+        open_rollouts = rollouts_shown(rollouts_open().select_related(*WITH_ITS_PLACE))
+        return [rollout_view(rollout, [], is_operator=True) for rollout in open_rollouts]
 
     def join_tokens(self) -> list[View]:
         from controlplane.fleet.join_tokens import join_token_state
@@ -133,10 +133,10 @@ def remote_web(context: Context) -> WebSeen:
 
 
 def answering_web(context: Context) -> WebSeen:
-    seen = remote_web(context)
-    if seen.problem is not None:
+    web_state = remote_web(context)
+    if web_state.problem is not None:
         raise NotExamined("the control plane does not answer")
-    return seen
+    return web_state
 
 
 def moment(value: Any) -> datetime | None:

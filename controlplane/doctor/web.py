@@ -41,10 +41,10 @@ class WebSeen:
 
 def web_see(url: str, seconds: float) -> WebSeen:
     try:
-        asked = Request(url, headers={"Accept": "application/json"})
+        request = Request(url, headers={"Accept": "application/json"})
         began = time.time()
         try:
-            answer = _direct.open(asked, timeout=seconds)
+            answer = _direct.open(request, timeout=seconds)
         except HTTPError as refused:
             answer = refused
         with answer:

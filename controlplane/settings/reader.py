@@ -24,7 +24,7 @@ class MalformedSettings(Exception):
 
     def __init__(self, bad: Iterable[BadSetting]) -> None:
         self.bad = tuple(bad)
-        lines = "\n".join(f"  {one.name}: {one.problem}" for one in self.bad)
+        lines = "\n".join(f"  {setting.name}: {setting.problem}" for setting in self.bad)
         plural = "setting" if len(self.bad) == 1 else "settings"
         super().__init__(f"Luminet cannot start: {len(self.bad)} {plural} to correct\n{lines}")
 
@@ -47,8 +47,8 @@ class SettingsReader:
         return self._environ.get(name, "").strip() or default
 
     def words(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-        found = tuple(part.strip() for part in self._environ.get(name, "").split(",") if part.strip())
-        return found or default
+        words = tuple(part.strip() for part in self._environ.get(name, "").split(",") if part.strip())
+        return words or default
 
     def flag(self, name: str, default: bool) -> bool:
         value = self.text(name, "").lower()
@@ -79,7 +79,7 @@ class SettingsReader:
     def url(self, name: str, schemes: tuple[str, ...], default: str | None = None) -> str:
         value = self.text(name, default or "")
         if not value:
-            self.reject(name, f"is required: a URL beginning with {' or '.join(f'{s}://' for s in schemes)}")
+            self.reject(name, f"is required: a URL beginning with {' or '.join(f'{scheme}://' for scheme in schemes)}")
             return f"{schemes[0]}://missing"
         problem = _url_problem(value, schemes)
         if problem:
@@ -106,14 +106,14 @@ class SettingsReader:
 
     def _bytes(self, name: str, value: str, length: int) -> bytes:
         try:
-            found = base64.b64decode(value, validate=True)
+            decoded = base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
             self.reject(name, "is not base64")
             return bytes(length)
-        if len(found) != length:
-            self.reject(name, f"decodes to {len(found)} bytes, needs exactly {length}")
+        if len(decoded) != length:
+            self.reject(name, f"decodes to {len(decoded)} bytes, needs exactly {length}")
             return bytes(length)
-        return found
+        return decoded
 
     def optional_secret_bytes(self, name: str, *, length: int) -> bytes | None:
         """Return None if neither the variable nor its file exists."""
@@ -145,8 +145,8 @@ class SettingsReader:
             return value
         file = self._secret_path(name)
         if file is None or not file.is_file():
-            where = f" or as the file {file}" if file else ""
-            self.reject(name, f"is required{where}; `luminet secrets` prints a fresh set")
+            alternative = f" or as the file {file}" if file else ""
+            self.reject(name, f"is required{alternative}; `luminet secrets` prints a fresh set")
             return None
         return self._secret_file(name, file)
 
@@ -168,5 +168,5 @@ def _url_problem(value: str, schemes: tuple[str, ...]) -> str | None:
     except ValueError as error:
         return f"is no URL: {error}"
     if scheme not in schemes:
-        return f"begins with {scheme or 'nothing'}://, needs {' or '.join(f'{s}://' for s in schemes)}"
+        return f"begins with {scheme or 'nothing'}://, needs {' or '.join(f'{allowed}://' for allowed in schemes)}"
     return None if host else "names no host"

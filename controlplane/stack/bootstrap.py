@@ -140,18 +140,18 @@ def planned(install: Sequence[str]) -> list[dict[str, str]]:
     """Return the metadata of each package that this pip command would install."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        asked = run_quietly([*install, "--quiet", "--dry-run", "--report", str(report)])
-        if asked.returncode != 0:
-            raise BootstrapError(_why_pip_failed((asked.stdout + asked.stderr).splitlines()))
+        dry_run = run_quietly([*install, "--quiet", "--dry-run", "--report", str(report)])
+        if dry_run.returncode != 0:
+            raise BootstrapError(_why_pip_failed((dry_run.stdout + dry_run.stderr).splitlines()))
         return [package["metadata"] for package in json.loads(report.read_text(encoding="utf-8"))["install"]]
 
 
-def announce(groups: Sequence[Group], folder: Path, shown: str) -> None:
+def announce(groups: Sequence[Group], folder: Path, target: str) -> None:
     """Announce the download's size and raise BootstrapError if there is no space for it."""
     free_mb = shutil.disk_usage(folder).free / 1e6
     for group in groups:
         say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk")
-    say(f"into {shown}, where {free_mb / 1000:,.1f} GB are free")
+    say(f"into {target}, where {free_mb / 1000:,.1f} GB are free")
     problem = space_problem(groups, folder=folder, free_mb=free_mb)
     if problem:
         raise BootstrapError(problem)
@@ -170,14 +170,14 @@ def _make_venv() -> None:
         say(f"{_short(VENV)} does not work with this Python any more; making it again")
     say(f"making {_short(VENV)} with Python {sys.version_info.major}.{sys.version_info.minor}")
     empty(VENV)
-    made = run_quietly([sys.executable, "-m", "venv", str(VENV)])
-    if made.returncode == 0:
+    completed = run_quietly([sys.executable, "-m", "venv", str(VENV)])
+    if completed.returncode == 0:
         return
     empty(VENV)
     bare = run_quietly([sys.executable, "-m", "venv", "--without-pip", str(VENV)])
     pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--quiet", "pip"]
     if bare.returncode != 0 or run_quietly(pip).returncode != 0:
-        reason = (made.stderr or made.stdout).strip().splitlines()
+        reason = (completed.stderr or completed.stdout).strip().splitlines()
         raise BootstrapError(f"cannot make {VENV}: {reason[-1] if reason else 'python3 -m venv failed'}")
 
 
@@ -216,11 +216,11 @@ def show_progress(command: list[str], *, packages: int) -> None:
             for line in process.stdout or ():
                 lines.append(line.rstrip())
                 collected += line.startswith("Collecting ")
-                news = _news(line, collected, packages)
-                if news and sys.stdout.isatty():
-                    print(f"\r\x1b[K  {news[: shutil.get_terminal_size().columns - 3]}", end="", flush=True)
-                elif news and time.monotonic() - last_said > QUIET_SECONDS:
-                    say(news)
+                progress_line = _news(line, collected, packages)
+                if progress_line and sys.stdout.isatty():
+                    print(f"\r\x1b[K  {progress_line[: shutil.get_terminal_size().columns - 3]}", end="", flush=True)
+                elif progress_line and time.monotonic() - last_said > QUIET_SECONDS:
+                    say(progress_line)
                     last_said = time.monotonic()
             code = process.wait()
         except BaseException:
@@ -247,9 +247,9 @@ def _news(line: str, collected: int, packages: int) -> str | None:
 def _why_pip_failed(lines: list[str]) -> str:
     if any("No space left on device" in line for line in lines):
         return f"the disk of {CHECKOUT} is full: free some and run the same command again"
-    telling = [line for line in lines if not line.lstrip().startswith("WARNING")]
-    told = "\n".join(f"    {line}" for line in telling[-LAST_LINES:])
-    return f"pip could not install everything; it said:\n{told}\n  Correct that and run the same command again."
+    relevant_lines = [line for line in lines if not line.lstrip().startswith("WARNING")]
+    excerpt = "\n".join(f"    {line}" for line in relevant_lines[-LAST_LINES:])
+    return f"pip could not install everything; it said:\n{excerpt}\n  Correct that and run the same command again."
 
 
 def _forget_half_installed() -> None:

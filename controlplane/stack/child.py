@@ -215,8 +215,8 @@ class Child:
             self._changed()
 
     def _failed(self, reason: str) -> ChildFailed:
-        said = f": {self._last_lines[-1]}" if self._last_lines else ""
-        return ChildFailed(self.service.name, f"{reason}{said}", str(self.log_file))
+        last_line = f": {self._last_lines[-1]}" if self._last_lines else ""
+        return ChildFailed(self.service.name, f"{reason}{last_line}", str(self.log_file))
 
 
 def describe_exit(code: int) -> str:

@@ -145,11 +145,11 @@ def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
 def _backends(reader: SettingsReader, name: str) -> tuple[str, ...]:
     """Return the backend of each agent."""
     usual = (USUAL,) * len(AGENTS)
-    found = reader.words(name, usual)
-    if found == usual or (len(found) == len(AGENTS) and set(found) <= set(backend_names())):
-        return found
+    backends = reader.words(name, usual)
+    if backends == usual or (len(backends) == len(AGENTS) and set(backends) <= set(backend_names())):
+        return backends
     there_are = " and ".join(backend_names())
-    reader.reject(name, f"{','.join(found)!r} is not {len(AGENTS)} of {there_are}, such as paged,vllm")
+    reader.reject(name, f"{','.join(backends)!r} is not {len(AGENTS)} of {there_are}, such as paged,vllm")
     return usual
 
 
@@ -170,8 +170,8 @@ class Unprivileged:
 def unprivileged_owner() -> Unprivileged | None:
     if os.geteuid() != 0:
         return None
-    nobody = pwd.getpwnam("nobody")
-    return Unprivileged(nobody.pw_uid, nobody.pw_gid)
+    account = pwd.getpwnam("nobody")
+    return Unprivileged(account.pw_uid, account.pw_gid)
 
 
 def is_reachable_by_others(path: Path) -> bool:
@@ -191,10 +191,10 @@ OURS = (
 def folders_make(config: StackConfig) -> None:
     """Create the home, closed to others. As root, others may pass through, so that PostgreSQL gets to its data."""
     config.home.mkdir(parents=True, exist_ok=True)
-    strangers = sorted(entry.name for entry in config.home.iterdir() if not is_ours(entry))
-    if strangers and not config.run.exists():
-        named = ", ".join(strangers[:3])
-        raise StackError(f"{config.home} holds other things ({named}): set LUMINET_HOME to an empty folder.")
+    foreign_entries = sorted(entry.name for entry in config.home.iterdir() if not is_ours(entry))
+    if foreign_entries and not config.run.exists():
+        names = ", ".join(foreign_entries[:3])
+        raise StackError(f"{config.home} holds other things ({names}): set LUMINET_HOME to an empty folder.")
     config.home.chmod(0o711 if os.geteuid() == 0 else 0o700)
     for folder in (config.secrets, config.logs, config.run):
         folder.mkdir(exist_ok=True)

@@ -75,8 +75,8 @@ def down() -> int:
     config = _config()
     pid = holder(config.lock_file)
     if pid is None:
-        left = end_leftovers(config.status_file)
-        print(f"Ended what was left over: {', '.join(left)}." if left else "Nothing runs from here.")
+        ended = end_leftovers(config.status_file)
+        print(f"Ended what was left over: {', '.join(ended)}." if ended else "Nothing runs from here.")
         return 0
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
@@ -93,12 +93,12 @@ def down() -> int:
 def clean(*, asks: bool) -> int:
     """Delete our files in the home and the private place. Confirm first, because the data is lost."""
     config = _config()
-    places = [place for place in (config.home, config.private_place) if place.exists()]
-    if not places or not any(_deletable(config)):
+    folders = [folder for folder in (config.home, config.private_place) if folder.exists()]
+    if not folders or not any(_deletable(config)):
         print("There is nothing to delete.")
         return 0
-    named = " and ".join(str(place) for place in places)
-    if asks and not _agreed(f"Delete {named}, with the database, all secrets and logs? Type yes: "):
+    names = " and ".join(str(folder) for folder in folders)
+    if asks and not _agreed(f"Delete {names}, with the database, all secrets and logs? Type yes: "):
         print("Nothing was deleted.")
         return 1
     if down() != 0:
@@ -108,7 +108,7 @@ def clean(*, asks: bool) -> int:
     for folder in (config.home, config.private_place.parent):
         with contextlib.suppress(OSError):
             folder.rmdir()  # fails if other files are left in it
-    print(f"Deleted {named}.")
+    print(f"Deleted {names}.")
     return 0
 
 

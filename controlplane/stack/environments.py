@@ -112,9 +112,9 @@ class Environment(ABC):
 
     def _make_venv(self) -> None:
         """Create the virtualenv without pip: ours installs into it, even if the distribution has no `ensurepip`."""
-        made = run_quietly([sys.executable, "-m", "venv", "--without-pip", str(self.folder)])
-        if made.returncode != 0:
-            raise BootstrapError(f"cannot make {self.folder.name}: {in_one_line(made.stderr or made.stdout)}")
+        completed = run_quietly([sys.executable, "-m", "venv", "--without-pip", str(self.folder)])
+        if completed.returncode != 0:
+            raise BootstrapError(f"cannot make {self.folder.name}: {in_one_line(completed.stderr or completed.stdout)}")
 
     def _prove(self) -> None:
         """Raise BootstrapError if the software does not load, as on an unsupported processor."""
@@ -124,26 +124,28 @@ class Environment(ABC):
             raise BootstrapError(f"{self.name.split()[0]} was installed, but does not load here: {why}")
 
 
-def in_one_line(told: str) -> str:
+def in_one_line(output: str) -> str:
     """Return pip's output in one line for a table: the last error in it, else the last line."""
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(ERROR|\w*Error|\w*NotFound)\b", line) and NO_REASON not in line]
     return (errors or lines or [""])[-1]
 
 
 def pinned(installed: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
     """Return sorted normalised names with versions, without the local part that names a build."""
-    return sorted((re.sub(r"[-_.]+", "-", one["name"]).lower(), one["version"].split("+")[0]) for one in installed)
+    return sorted(
+        (re.sub(r"[-_.]+", "-", package["name"]).lower(), package["version"].split("+")[0]) for package in installed
+    )
 
 
 def pinned_lines(installed: Iterable[Mapping[str, str]]) -> list[str]:
     return [f"{name}=={version}" for name, version in pinned(installed)]
 
 
-def pins_write(wanted: Sequence[str], pins: Path, header: str, lines_of: Lines = pinned_lines) -> int:
+def pins_write(requirements: Sequence[str], pins: Path, header: str, lines_of: Lines = pinned_lines) -> int:
     """Resolve and rewrite an environment's constraints; downloads little but metadata. Return an exit status."""
     try:
-        packages = bootstrap.planned([*PIP, *INSTALL, "--ignore-installed", *wanted])
+        packages = bootstrap.planned([*PIP, *INSTALL, "--ignore-installed", *requirements])
     except BootstrapError as error:
         print(f"luminet: {error}", file=sys.stderr)
         return 1

@@ -31,8 +31,8 @@ def runs_fleet(config: StackConfig) -> bool:
 def fleet_services(config: StackConfig, *, web: str, engines_after: tuple[str, ...]) -> list[Service]:
     agents = [
         service
-        for places in config.agents
-        for service in (sidecar_service(places, web=web), engine_service(places, after=engines_after))
+        for agent in config.agents
+        for service in (sidecar_service(agent, web=web), engine_service(agent, after=engines_after))
     ]
     return [*agents, gateway_service(config, web=web)]
 
@@ -49,31 +49,33 @@ def engine_packages_service(bootstrap: Path) -> Service:
     )
 
 
-def sidecar_service(places: AgentPlaces, *, web: str) -> Service:
-    own = ("--engine-state", str(places.state), "--address", loopback_address("127.0.0.1", places.port))
-    status = ("--status-port", str(places.status_port))
+def sidecar_service(agent: AgentPlaces, *, web: str) -> Service:
+    own_options = ("--engine-state", str(agent.state), "--address", loopback_address("127.0.0.1", agent.port))
+    status = ("--status-port", str(agent.status_port))
     return Service(
-        name=places.name,
-        command=luminet("agent", *_joining(places.name, places.home, web), *own, *status),
-        check=partial(data_plane_check, "sidecar", loopback_address("127.0.0.1", places.status_port)),
-        port=places.status_port,
+        name=agent.name,
+        command=luminet("agent", *_joining(agent.name, agent.home, web), *own_options, *status),
+        check=partial(data_plane_check, "sidecar", loopback_address("127.0.0.1", agent.status_port)),
+        port=agent.status_port,
         needs=CONTROL_PLANE,
         is_awaited=False,
         cwd=CHECKOUT,
     )
 
 
-def engine_service(places: AgentPlaces, *, after: tuple[str, ...]) -> Service:
+def engine_service(agent: AgentPlaces, *, after: tuple[str, ...]) -> Service:
     """Return an engine with the demo model. It trusts requests signed with the secret that its sidecar wrote."""
-    model = ("--model", str(DEMO_MODEL), "--name", DEMO_MODEL_NAME, "--port", str(places.port))
-    fleet = ("--agent-id", places.name, "--identity-secret-file", str(places.state / "identity-secret"))
-    own = () if places.backend == USUAL else ("--backend", places.backend, *backend_entry(places.backend).demo_options)
+    model = ("--model", str(DEMO_MODEL), "--name", DEMO_MODEL_NAME, "--port", str(agent.port))
+    fleet = ("--agent-id", agent.name, "--identity-secret-file", str(agent.state / "identity-secret"))
+    own_options = (
+        () if agent.backend == USUAL else ("--backend", agent.backend, *backend_entry(agent.backend).demo_options)
+    )
     return Service(
-        name=f"{places.name}-engine",
-        command=luminet("engine", *model, "--state", str(places.state), *fleet, *own),
-        check=partial(data_plane_check, "engine", loopback_address("127.0.0.1", places.port)),
-        port=places.port,
-        needs=(places.name, *after),
+        name=f"{agent.name}-engine",
+        command=luminet("engine", *model, "--state", str(agent.state), *fleet, *own_options),
+        check=partial(data_plane_check, "engine", loopback_address("127.0.0.1", agent.port)),
+        port=agent.port,
+        needs=(agent.name, *after),
         is_awaited=False,
         cwd=CHECKOUT,
     )

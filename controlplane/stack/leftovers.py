@@ -45,9 +45,9 @@ def holder(lock_file: Path) -> int | None:
 
 def end_leftovers(status_file: Path) -> list[str]:
     """End the processes of an earlier stack that was killed. Return their names."""
-    found = {str(row["name"]): process_of(row) for row in read_status(status_file)}
-    ours = {name: process for name, process in found.items() if process is not None}
-    families = [member for process in ours.values() for member in _family(process)]
+    processes = {str(row["name"]): process_of(row) for row in read_status(status_file)}
+    running = {name: process for name, process in processes.items() if process is not None}
+    families = [member for process in running.values() for member in _family(process)]
     for member in families:
         with contextlib.suppress(psutil.Error):
             member.terminate()
@@ -55,7 +55,7 @@ def end_leftovers(status_file: Path) -> list[str]:
         with contextlib.suppress(psutil.Error):
             member.kill()
     status_file.unlink(missing_ok=True)
-    return list(ours)
+    return list(running)
 
 
 def _family(process: psutil.Process) -> list[psutil.Process]:
@@ -101,12 +101,12 @@ def birth_of(pid: int | None) -> float | None:
 def process_of(row: dict[str, Any]) -> psutil.Process | None:
     """Return the running process that a status row describes, or None."""
     pid = row.get("pid")
-    born = birth_of(pid) if isinstance(pid, int) else None
+    started_at = birth_of(pid) if isinstance(pid, int) else None
     recorded = row.get("born")
-    if born is None or not isinstance(recorded, (int, float)):
+    if started_at is None or not isinstance(recorded, (int, float)):
         return None
     # Start times come from the wall clock, which may have been set; an id is reused only much later.
-    return psutil.Process(pid) if abs(born - recorded) < CLOCK_STEP_SECONDS else None
+    return psutil.Process(pid) if abs(started_at - recorded) < CLOCK_STEP_SECONDS else None
 
 
 def _take_patiently(lock: IO[str]) -> bool:

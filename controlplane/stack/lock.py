@@ -17,8 +17,12 @@ OF_TORCHS_BUILD = ("nvidia-", "cuda-", "nccl", "triton", "torch-c-")
 def pins(compiled: str) -> list[str]:
     """Return the `name==version` lines valid everywhere: no comments, installers or packages of one torch build."""
     lines = (line.strip() for line in compiled.splitlines())
-    found = (re.sub(r"\+.*$", "", line) for line in lines if re.match(r"[a-z0-9]", line))
-    return [line for line in found if line.split("==")[0] not in INSTALLERS and not line.startswith(OF_TORCHS_BUILD)]
+    requirements = (re.sub(r"\+.*$", "", line) for line in lines if re.match(r"[a-z0-9]", line))
+    return [
+        requirement
+        for requirement in requirements
+        if requirement.split("==")[0] not in INSTALLERS and not requirement.startswith(OF_TORCHS_BUILD)
+    ]
 
 
 def main() -> int:
@@ -29,15 +33,15 @@ def main() -> int:
     command = [sys.executable, "-m", "piptools", "compile", *QUIET, "--no-emit-trusted-host", *extras]
     print("luminet: resolving every extra together; this takes a minute or two", flush=True)
     command += ["--output-file", str(raw), "pyproject.toml"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
+    completed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    if completed.returncode == 0:
         lines = pins(raw.read_text(encoding="utf-8"))
         target.write_text("\n".join(lines) + "\n", encoding="utf-8")
         print(f"luminet: {len(lines)} packages pinned in {target.name}")
     else:
-        print(f"luminet: nothing was changed; pip-compile said:\n{done.stderr[-3000:]}", file=sys.stderr)
+        print(f"luminet: nothing was changed; pip-compile said:\n{completed.stderr[-3000:]}", file=sys.stderr)
     raw.unlink()
-    return done.returncode
+    return completed.returncode
 
 
 if __name__ == "__main__":

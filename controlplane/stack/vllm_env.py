@@ -54,8 +54,8 @@ class VllmEnvironment(Environment):
         torch = self._torch([*self.pip, "--python", str(self.python), *INSTALL])
         if not bootstrap.takes_cuda(torch):
             return SIZE
-        more = (CUDA.download_mb - GROUPS["engine"].download_mb, CUDA.disk_mb - GROUPS["engine"].disk_mb)
-        return replace(SIZE, download_mb=SIZE.download_mb + more[0], disk_mb=SIZE.disk_mb + more[1])
+        cuda_extra_mb = (CUDA.download_mb - GROUPS["engine"].download_mb, CUDA.disk_mb - GROUPS["engine"].disk_mb)
+        return replace(SIZE, download_mb=SIZE.download_mb + cuda_extra_mb[0], disk_mb=SIZE.disk_mb + cuda_extra_mb[1])
 
 
 VLLM = VllmEnvironment()
@@ -70,8 +70,10 @@ def platform_problem(system: str | None = None, machine: str | None = None) -> s
 
 def pins(installed: Iterable[Mapping[str, str]]) -> list[str]:
     """Return the lines of constraints-vllm.txt for these packages, without those of one torch build."""
-    kept = [one for one in pinned(installed) if one[0] not in NOT_NEEDED and not one[0].startswith(OF_TORCHS_BUILD)]
-    return [f"{name}=={version}{_marker(name)}" for name, version in kept]
+    pinned_packages = [
+        pin for pin in pinned(installed) if pin[0] not in NOT_NEEDED and not pin[0].startswith(OF_TORCHS_BUILD)
+    ]
+    return [f"{name}=={version}{_marker(name)}" for name, version in pinned_packages]
 
 
 def _marker(name: str) -> str:

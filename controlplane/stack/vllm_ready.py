@@ -43,8 +43,8 @@ def has_vllm(python: Path) -> bool:
 @contextmanager
 def _stopped_by_make_down() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C, so that pip ends, too, and does not continue in a directory without a lock."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)

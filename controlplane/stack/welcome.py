@@ -29,14 +29,14 @@ def _customer(orgs: list[dict[str, Any]]) -> Iterator[str]:
     known = [org for org in orgs if org["member"]["password"]]
     if not known:
         return
-    first, *others = known
-    more = f"; also {' and '.join(org['slug'] for org in others)}" if others else ""
-    yield _line("customer", f"{first['member']['email']} (organisation {first['slug']}{more})")
+    first, *remaining = known
+    suffix = f"; also {' and '.join(org['slug'] for org in remaining)}" if remaining else ""
+    yield _line("customer", f"{first['member']['email']} (organisation {first['slug']}{suffix})")
     yield _line("password", first["member"]["password"])
 
 
-def _line(word: str, said: str) -> str:
-    return f"  {word:<10}  {said}"
+def _line(word: str, text: str) -> str:
+    return f"  {word:<10}  {text}"
 
 
 def _shown(path: Path) -> str:

@@ -23,16 +23,16 @@ class WebMemory(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily("process_resident_memory_bytes", "Resident memory of all web processes in bytes.")
-        if found := [size for pid in _processes(self._directory) if (size := _resident(self._proc, pid)) is not None]:
-            family.add_metric((), sum(found))
+        if sizes := [size for pid in _processes(self._directory) if (size := _resident(self._proc, pid)) is not None]:
+            family.add_metric((), sum(sizes))
         yield family
 
 
 def _processes(directory: Path) -> Iterator[int]:
     """Yield the ids of processes that have written to the directory; some may have ended."""
     for path in directory.iterdir():
-        if found := _FILE.fullmatch(path.name):
-            yield int(found[1])
+        if match := _FILE.fullmatch(path.name):
+            yield int(match[1])
 
 
 def _resident(proc: Path, pid: int) -> int | None:

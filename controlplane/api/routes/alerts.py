@@ -53,9 +53,9 @@ def alerts_list(
     if organisation is not None:
         rows = rows.filter(organisation=access.organisation_for(call.actor, organisation, access.STATS_READ))
 
-    def show(found: Sequence[Alert]) -> list[AlertShown]:
-        events = selectors.alerts_events(found)
-        return AlertShown.each(alert_shown(one, events[one.pk], call.actor) for one in found)
+    def show(alerts: Sequence[Alert]) -> list[AlertShown]:
+        events = selectors.alerts_events(alerts)
+        return AlertShown.each(alert_shown(alert, events[alert.pk], call.actor) for alert in alerts)
 
     kind = f"alerts:{call.actor.organisation_id}"
     return page(rows, kind=kind, by="number", limit=limit, cursor=cursor, newest_first=True, show=show)
@@ -96,7 +96,7 @@ def alert_rules_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> An
         by="number",
         limit=limit,
         cursor=cursor,
-        show=lambda found: AlertRuleShown.each(map(rule_view, found)),
+        show=lambda rules: AlertRuleShown.each(map(rule_view, rules)),
     )
 
 
@@ -106,13 +106,13 @@ def alert_rule_create(call: Call, body: AlertRuleCreate) -> Answer:
 
     With a webhook, its secret is shown in this answer and never again.
     """
-    place, found = _place(call.actor, body), None
+    scope, agent_group = _place(call.actor, body), None
     if body.group is not None:
         if not call.actor.is_operator:
             raise NotPermitted("Only operators watch agent groups.")
-        found = access.group_for(body.group)
+        agent_group = access.group_for(body.group)
     draft = services.Draft(**body.model_dump(exclude={"place", "group"}))
-    return _made(services.rule_create(actor=call.actor, draft=draft, place=place, group=found), status=201)
+    return _made(services.rule_create(actor=call.actor, draft=draft, place=scope, group=agent_group), status=201)
 
 
 @group.patch("/alert-rules/{rule_id}", access.MANAGE, AlertRuleMade)
@@ -123,8 +123,8 @@ def alert_rule_update(call: Call, rule_id: UUID, body: AlertRuleUpdate) -> Answe
     """
     changes = _given(body)
     rule = selectors.rule_for(call.actor, rule_id)
-    made = services.rule_update(actor=call.actor, rule=rule, changes=changes, rotates_secret=body.rotate_secret)
-    return _made(made, status=200)
+    updated = services.rule_update(actor=call.actor, rule=rule, changes=changes, rotates_secret=body.rotate_secret)
+    return _made(updated, status=200)
 
 
 @group.delete("/alert-rules/{rule_id}", access.MANAGE, refuses=("conflict",))
@@ -140,10 +140,10 @@ def alert_rule_delete(call: Call, rule_id: UUID) -> Answer:
 def _place(actor: Actor, body: AlertRuleCreate) -> Place:
     """Return the scope of a rule. A scope that is not the actor's raises NotFound."""
     if body.place is None or body.place == FLEET_NAME:
-        own = access.organisation_own(actor, access.MANAGE)
-        if own is not None and body.place is not None:
+        own_organisation = access.organisation_own(actor, access.MANAGE)
+        if own_organisation is not None and body.place is not None:
             raise NotPermitted("Only operators watch the fleet.")
-        return FLEET if own is None else Place(own)
+        return FLEET if own_organisation is None else Place(own_organisation)
     org, _, slug = body.place.partition("/")
     organisation = access.organisation_for(actor, org, access.MANAGE)
     return Place(organisation, access.namespace_for(actor, organisation, slug) if slug else None)
@@ -151,11 +151,11 @@ def _place(actor: Actor, body: AlertRuleCreate) -> Place:
 
 def _given(body: AlertRuleUpdate) -> dict[str, Any]:
     """Return the given fields. Null is refused, except for `clears_at`, which then follows the threshold."""
-    given = body.model_dump(exclude_unset=True, exclude={"rotate_secret"})
-    empty = [name for name, value in given.items() if value is None and name != "clears_at"]
+    changes = body.model_dump(exclude_unset=True, exclude={"rotate_secret"})
+    empty = [name for name, value in changes.items() if value is None and name != "clears_at"]
     if empty:
         raise InvalidFields(FieldProblem(name, "must not be null: leave it out, and it stays") for name in empty)
-    return given
+    return changes
 
 
 def _until(body: AlertSilence) -> datetime | None:
@@ -171,6 +171,6 @@ def _alert(alert: Alert, actor: Actor) -> Answer:
     return Answer(AlertShown.model_validate(alert_shown(alert, events[alert.pk], actor)))
 
 
-def _made(made: services.Made, *, status: int) -> Answer:
-    view = rule_view(made.rule) | {"webhook_secret": made.secret}
+def _made(saved_rule: services.Made, *, status: int) -> Answer:
+    view = rule_view(saved_rule.rule) | {"webhook_secret": saved_rule.secret}
     return Answer(AlertRuleMade.model_validate(view), status=status)

@@ -18,8 +18,8 @@ def models_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
 
     Their shapes are those of their published configs. Ordered by slug.
     """
-    shown = {slug: ModelListed(slug=slug, **described(preset_shape(slug))) for slug in PRESETS}
-    return page_of(shown, kind="models", limit=limit, cursor=cursor)
+    models = {slug: ModelListed(slug=slug, **described(preset_shape(slug))) for slug in PRESETS}
+    return page_of(models, kind="models", limit=limit, cursor=cursor)
 
 
 @group.post("/calculator/kv", access.ANYONE, CacheCounted, status=200, changes_nothing=True)

@@ -48,8 +48,8 @@ def config_plan(call: Call, body: ConfigPlan) -> Answer:
     Changes nothing. `problems` are the reasons for which applying it would be refused, the first 100 of them; more
     namespaces than there is room for are judged no further. An organisation's key may plan for its own organisation.
     """
-    found = plan.config_plan(actor=call.actor, document=body.document, options=body.options)
-    return Answer(ConfigPlanned.of(found, summary=_summary(found)))
+    planned = plan.config_plan(actor=call.actor, document=body.document, options=body.options)
+    return Answer(ConfigPlanned.of(planned, summary=_summary(planned)))
 
 
 @group.post("/config/apply", apply.APPLY, ConfigApplied, status=200, refuses=("stale",))
@@ -60,18 +60,18 @@ def config_apply(call: Call, body: ConfigApply) -> Answer:
     `policy:write` for policies, `admin` for all else. Applied again, it changes nothing. With `expected_plan` it
     refuses with 412 what is not exactly what was planned. It refuses with 409 to delete more than `max_deletes`.
     """
-    done = apply.config_apply(
+    applied = apply.config_apply(
         actor=call.actor,
         document=body.document,
         options=body.options,
         expected_hash=body.expected_plan,
         max_deletes=body.max_deletes,
     )
-    operation = None if done.operation is None else done.operation.pk
-    return Answer(ConfigApplied.of(done.plan, summary=_summary(done.plan), operation=operation))
+    operation = None if applied.operation is None else applied.operation.pk
+    return Answer(ConfigApplied.of(applied.plan, summary=_summary(applied.plan), operation=operation))
 
 
-def _summary(found: plan.Plan) -> SummaryShown:
-    counts = plan.summary(found.changes)
+def _summary(planned: plan.Plan) -> SummaryShown:
+    counts = plan.summary(planned.changes)
     verbs = {verb: counts[verb] for verb in ("create", "change", "delete")}
-    return SummaryShown(**verbs, objects_deleted=found.deletes)
+    return SummaryShown(**verbs, objects_deleted=planned.deletes)

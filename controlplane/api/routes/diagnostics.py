@@ -30,19 +30,21 @@ def lint_prompt(call: Call, body: PromptsToLint) -> Answer:
 
     The same of prompts in the body, with the places in their text and what stands there. Nothing of them is kept.
     """
-    found = prompts_linted(_prompts(body.prompts))
-    return Answer(LintShown.of(found, findings=[_flat(one) for one in found.findings]))
+    lint = prompts_linted(_prompts(body.prompts))
+    return Answer(LintShown.of(lint, findings=[_flat(finding) for finding in lint.findings]))
 
 
-def _prompts(told: list[Any]) -> list[PromptText]:
-    found: list[PromptText] = []
-    for number, one in enumerate(told):
+def _prompts(raw_prompts: list[Any]) -> list[PromptText]:
+    prompts: list[PromptText] = []
+    for number, raw_prompt in enumerate(raw_prompts):
         try:
-            found.append(prompt_of(one))
+            prompts.append(prompt_of(raw_prompt))
         except NoPrompt as problem:
             raise InvalidFields([FieldProblem(f"prompts[{number}]", str(problem))]) from None
-    return found
+    return prompts
 
 
-def _flat(one: LintFinding) -> LintFound:
-    return LintFound.of(one.finding, advice=one.advice, looks_like=one.looks_like, excerpts=one.excerpts)
+def _flat(finding: LintFinding) -> LintFound:
+    return LintFound.of(
+        finding.finding, advice=finding.advice, looks_like=finding.looks_like, excerpts=finding.excerpts
+    )

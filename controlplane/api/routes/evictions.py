@@ -19,15 +19,15 @@ def evictions_get(call: Call, window: OfWindow = "24h") -> Answer:
     operators also who that was.
     """
     read, pk = window_of(window, database_now()), call.namespace.pk
-    lost, is_operator = taken(read, [pk]).get(pk, Taken()), call.actor.is_operator
-    shown = NamespaceEvictions.of(
+    evicted, is_operator = taken(read, [pk]).get(pk, Taken()), call.actor.is_operator
+    response = NamespaceEvictions.of(
         read,
-        by_own_traffic=Evicted(blocks=lost.own_blocks, bytes=lost.own_bytes),
-        by_fleet_pressure=Evicted(blocks=lost.others_blocks, bytes=lost.others_bytes),
+        by_own_traffic=Evicted(blocks=evicted.own_blocks, bytes=evicted.own_bytes),
+        by_fleet_pressure=Evicted(blocks=evicted.others_blocks, bytes=evicted.others_bytes),
         evicted_by=pairs_by_victim(read, pk) if is_operator else None,
         evicts=pairs_by_taker(read, pk) if is_operator else None,
     )
-    return Answer(shown)
+    return Answer(response)
 
 
 @group.get("/fleet/evictions", access.OPERATE_STATS_READ, FleetEvictions)

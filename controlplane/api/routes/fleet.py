@@ -56,9 +56,9 @@ def agents_list(
     rows = rows if group is None else rows.filter(group__slug=group)
     rows = rows if kind is None else rows.filter(kind=kind)
 
-    def show(found: Sequence[Agent]) -> list[AgentShown]:
-        probed, in_force = isolations_read([one.pk for one in found], now=now), fields_in_force()
-        return [_agent(one, now, cadence, probed.get(one.pk, NEVER), in_force) for one in found]
+    def show(agents: Sequence[Agent]) -> list[AgentShown]:
+        isolations, in_force = isolations_read([agent.pk for agent in agents], now=now), fields_in_force()
+        return [_agent(agent, now, cadence, isolations.get(agent.pk, NEVER), in_force) for agent in agents]
 
     return page(rows, kind="agents", by="id", limit=limit, cursor=cursor, show=show)
 
@@ -132,8 +132,8 @@ def join_tokens_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> An
     """List join tokens that are not revoked. Operators only."""
     now = timezone.now()
 
-    def show(found: Sequence[JoinToken]) -> list[JoinTokenShown]:
-        return [_join_token(one, now) for one in found]
+    def show(join_tokens: Sequence[JoinToken]) -> list[JoinTokenShown]:
+        return [_join_token(join_token, now) for join_token in join_tokens]
 
     return page(selectors.join_tokens(), kind="join-tokens", by="id", limit=limit, cursor=cursor, show=show)
 
@@ -160,8 +160,8 @@ def join_token_create(call: Call, body: JoinTokenCreate) -> Answer:
         expires_in=timedelta(seconds=body.expires_in_seconds),
     )
     state = join_tokens.join_token_state(token, now=timezone.now())
-    made = JoinTokenCreated.of(token, state=state, secret=secret.secret)
-    return Answer(made, status=201, location=f"/api/v1/fleet/join-tokens/{token.pk}")
+    response = JoinTokenCreated.of(token, state=state, secret=secret.secret)
+    return Answer(response, status=201, location=f"/api/v1/fleet/join-tokens/{token.pk}")
 
 
 @group.delete("/fleet/join-tokens/{join_token_id}", access.OPERATE)
@@ -189,9 +189,9 @@ def _started(operation: Operation) -> Answer:
 
 def _answer(agent: Agent) -> Answer:
     now = timezone.now()
-    probed = isolations_read([agent.pk], now=now)
+    isolations = isolations_read([agent.pk], now=now)
     cadence = selectors.fleet_cadence_seconds()
-    return Answer(_agent(agent, now, cadence, probed.get(agent.pk, NEVER), fields_in_force()))
+    return Answer(_agent(agent, now, cadence, isolations.get(agent.pk, NEVER), fields_in_force()))
 
 
 def _agent(

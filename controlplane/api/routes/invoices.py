@@ -50,16 +50,16 @@ def invoice_get(
     """
     today = timezone.now().date()
     last = last_day or today
-    found = invoices.invoice(call.organisation, first_day or last.replace(day=1), last, by=by)
+    invoice = invoices.invoice(call.organisation, first_day or last.replace(day=1), last, by=by)
     if format == "csv":
-        name = f"invoice-{found.organisation}-{found.first_day}-{found.last_day}"
-        return csv_response(COLUMNS, map(_row, found.lines), name=name)
-    return Answer(_shown(found))
+        name = f"invoice-{invoice.organisation}-{invoice.first_day}-{invoice.last_day}"
+        return csv_response(COLUMNS, map(_row, invoice.lines), name=name)
+    return Answer(_shown(invoice))
 
 
-def _shown(found: Invoice) -> InvoiceShown:
-    totals = {"requests": found.requests, **_counts(found.tokens), **_amounts(found.cost, found.currency)}
-    return InvoiceShown.of(found, totals=totals, lines=[*map(_line, found.lines)])
+def _shown(invoice: Invoice) -> InvoiceShown:
+    totals = {"requests": invoice.requests, **_counts(invoice.tokens), **_amounts(invoice.cost, invoice.currency)}
+    return InvoiceShown.of(invoice, totals=totals, lines=[*map(_line, invoice.lines)])
 
 
 def _line(line: Line) -> dict[str, Any]:
@@ -80,8 +80,8 @@ def _line(line: Line) -> dict[str, Any]:
 
 
 def _row(line: Line) -> list[Any]:
-    shown = {**_line(line), "currency": line.price and line.price.currency}
-    return [shown[name] for name in COLUMNS]
+    fields = {**_line(line), "currency": line.price and line.price.currency}
+    return [fields[name] for name in COLUMNS]
 
 
 def _counts(tokens: Tokens) -> Mapping[str, int]:

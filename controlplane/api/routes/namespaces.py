@@ -35,15 +35,15 @@ def namespace_create(call: Call, body: NamespaceCreate) -> Answer:
 
     It inherits its organisation's policy and has a secret key of its own. Only operators may choose a `group`.
     """
-    made = namespaces.namespace_create(
+    namespace = namespaces.namespace_create(
         actor=call.actor,
         organisation=call.organisation,
         slug=body.slug,
         name=body.name,
         group=_group(call.actor, body.group),
     )
-    location = f"/api/v1/orgs/{call.organisation.slug}/namespaces/{made.slug}"
-    return Answer(NamespaceShown.of(made), status=201, revision=made.revision, location=location)
+    location = f"/api/v1/orgs/{call.organisation.slug}/namespaces/{namespace.slug}"
+    return Answer(NamespaceShown.of(namespace), status=201, revision=namespace.revision, location=location)
 
 
 @group.get("/orgs/{org}/namespaces/{ns}", access.READ, NamespaceShown, gives_etag=True)
@@ -115,7 +115,7 @@ def pins_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
         by="name",
         limit=limit,
         cursor=cursor,
-        show=lambda found: _pins_shown(call.namespace, found),
+        show=lambda pins: _pins_shown(call.namespace, pins),
     )
 
 
@@ -149,8 +149,8 @@ def pin_delete(call: Call, pin_id: UUID) -> Answer:
 
 
 def _pins_shown(namespace: Namespace, pins: Sequence[Pin]) -> list[PinShown]:
-    held = pins_held(namespace, [one.pk for one in pins])
-    return [PinShown.of(one, agents=held.get(one.pk, ())) for one in pins]
+    agents_by_pin = pins_held(namespace, [pin.pk for pin in pins])
+    return [PinShown.of(pin, agents=agents_by_pin.get(pin.pk, ())) for pin in pins]
 
 
 def _group(actor: Actor, slug: str | None) -> AgentGroup | None:

@@ -31,8 +31,13 @@ def organisation_create(call: Call, body: OrganisationCreate) -> Answer:
 
     It gets the namespace `default` at once. Operators only.
     """
-    made = organisations.organisation_create(actor=call.actor, slug=body.slug, name=body.name)
-    return Answer(OrganisationShown.of(made), status=201, revision=made.revision, location=f"/api/v1/orgs/{made.slug}")
+    organisation = organisations.organisation_create(actor=call.actor, slug=body.slug, name=body.name)
+    return Answer(
+        OrganisationShown.of(organisation),
+        status=201,
+        revision=organisation.revision,
+        location=f"/api/v1/orgs/{organisation.slug}",
+    )
 
 
 @group.get("/orgs/{org}", access.READ, OrganisationShown, gives_etag=True)

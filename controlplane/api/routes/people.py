@@ -56,8 +56,8 @@ def member_invite(call: Call, body: MemberCreate) -> Answer:
     member, link = members.member_invite(
         actor=call.actor, organisation=call.organisation, email=body.email, role=body.role
     )
-    shown = MemberInvited.of(member, invitation_url=_url(link), invitation_expires_at=link.expires_at)
-    return Answer(shown, status=201, location=f"/api/v1/orgs/{call.organisation.slug}/members/{member.pk}")
+    response = MemberInvited.of(member, invitation_url=_url(link), invitation_expires_at=link.expires_at)
+    return Answer(response, status=201, location=f"/api/v1/orgs/{call.organisation.slug}/members/{member.pk}")
 
 
 @group.get("/orgs/{org}/members/{member_id}", access.MANAGE_READ, MemberShown)
@@ -167,25 +167,25 @@ def operator_token_revoke(call: Call, token_id: UUID) -> Answer:
     return Answer(status=204)
 
 
-def _keys_shown(found: Sequence[ApiKey]) -> list[KeyShown]:
-    return [KeyShown.of(key, namespaces=slugs) for key, slugs in _bound_to(found)]
+def _keys_shown(api_keys: Sequence[ApiKey]) -> list[KeyShown]:
+    return [KeyShown.of(key, namespaces=slugs) for key, slugs in _bound_to(api_keys)]
 
 
-def _bound_to(found: Sequence[ApiKey]) -> Iterator[tuple[ApiKey, list[str] | None]]:
+def _bound_to(api_keys: Sequence[ApiKey]) -> Iterator[tuple[ApiKey, list[str] | None]]:
     """Yield each key with the slugs of the namespaces that it is bound to and that still exist."""
-    slugs = access.namespace_slugs({one for key in found for one in key.namespace_ids or ()})
-    for key in found:
+    slugs = access.namespace_slugs({namespace_id for key in api_keys for namespace_id in key.namespace_ids or ()})
+    for key in api_keys:
         ids = key.namespace_ids
-        yield key, None if ids is None else sorted(slugs[one] for one in ids if one in slugs)
+        yield key, None if ids is None else sorted(slugs[namespace_id] for namespace_id in ids if namespace_id in slugs)
 
 
 def _namespaces(call: Call, slugs: Sequence[str]) -> list[Namespace]:
     """Return these namespaces, or raise InvalidFields, which names each one that does not exist."""
-    found = list(access.namespaces_visible(call.actor, call.organisation).filter(slug__in=slugs))
-    known = {one.slug for one in found}
+    namespaces = list(access.namespaces_visible(call.actor, call.organisation).filter(slug__in=slugs))
+    known = {namespace.slug for namespace in namespaces}
     if missing := [slug for slug in slugs if slug not in known]:
         raise InvalidFields(FieldProblem("namespaces", f"there is no namespace {slug}") for slug in missing)
-    return found
+    return namespaces
 
 
 def _url(link: members.NewLink) -> str:

@@ -74,18 +74,18 @@ def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
     Changes nothing.
     """
     pools = pools_of(call.place)
-    found = policy_preview(actor=call.actor, place=call.place, policy=body.policy, pools=pools)
+    preview = policy_preview(actor=call.actor, place=call.place, policy=body.policy, pools=pools)
     agents = agents_preview(actor=call.actor, place=call.place, policy=body.policy)
-    refused = services.rollout_problems(place=call.place, rollout=body.rollout)
-    alone = services.rollout_warnings(place=call.place, rollout=body.rollout)
-    shown = PolicyPreviewed.of(
-        found,
-        affected=AffectedShown.of(found),
-        shares=SharesShown.of(found),
-        warnings=[*found.warnings, *agents.warnings, *alone],
-        problems=[*found.problems, *agents.problems, *refused],
+    rollout_problems = services.rollout_problems(place=call.place, rollout=body.rollout)
+    rollout_warnings = services.rollout_warnings(place=call.place, rollout=body.rollout)
+    response = PolicyPreviewed.of(
+        preview,
+        affected=AffectedShown.of(preview),
+        shares=SharesShown.of(preview),
+        warnings=[*preview.warnings, *agents.warnings, *rollout_warnings],
+        problems=[*preview.problems, *agents.problems, *rollout_problems],
     )
-    return Answer(shown)
+    return Answer(response)
 
 
 def policy_effective(call: Call, model: Model = None) -> Answer:
@@ -96,17 +96,17 @@ def policy_effective(call: Call, model: Model = None) -> Answer:
     """
     force = policy_in_force(call.place, model)
     enforcement = enforcement_of(call.place, [level.policy for level in force.levels], model)
-    shown = EffectiveShown.of(
+    response = EffectiveShown.of(
         force.effective,
         model=model,
         levels=force.levels,
         effective_hash=force.hash,
         enforcement={
-            name: EnforcementShown.of(one, why=reasons_words(one, call.actor) or None)
-            for name, one in enforcement.items()
+            name: EnforcementShown.of(field_enforcement, why=reasons_words(field_enforcement, call.actor) or None)
+            for name, field_enforcement in enforcement.items()
         },
     )
-    return Answer(shown)
+    return Answer(response)
 
 
 def policy_revisions(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
@@ -119,16 +119,16 @@ def policy_revisions(call: Call, limit: Limit = 50, cursor: Cursor = None) -> An
         limit=limit,
         cursor=cursor,
         newest_first=True,
-        show=lambda found: [_revision(one, call.actor) for one in found],
+        show=lambda revisions: [_revision(revision, call.actor) for revision in revisions],
     )
 
 
 def policy_revision(call: Call, number: int) -> Answer:
     """Read one revision of {level}. Revisions never change."""
-    found = level_of(call.place).revisions.filter(number=number).first() if 0 < number < 2**31 else None
-    if found is None:
+    revision = level_of(call.place).revisions.filter(number=number).first() if 0 < number < 2**31 else None
+    if revision is None:
         raise NotFound("revision")
-    return Answer(_revision(found, call.actor))
+    return Answer(_revision(revision, call.actor))
 
 
 def policy_rollback(call: Call, body: Rollback) -> Answer:
@@ -198,10 +198,10 @@ _declare(
 
 def _published(outcome: services.Outcome) -> Answer:
     level, rollout = outcome.published.level, outcome.rollout
-    shown = PolicyPublished.of(
+    response = PolicyPublished.of(
         level, effective_hash=effective_hash(outcome.published.chain), rollout=None if rollout is None else rollout.pk
     )
-    return Answer(shown, revision=level.revision)
+    return Answer(response, revision=level.revision)
 
 
 def _revision(revision: PolicyRevision, actor: Actor) -> RevisionShown:

@@ -30,14 +30,14 @@ def prices_put(call: Call, body: PricesPut) -> Answer:
     Send all that shall be there. What a day before today (UTC) cost cannot change any more: every price that would
     change it is named. Days that had no price may be given one; examples may go. Operators only; wants `If-Match`.
     """
-    wanted = [Price(currency=body.currency, **one.model_dump()) for one in body.prices]
-    found = prices.prices_put(actor=call.actor, prices=wanted, expected=call.expected(), now=timezone.now())
-    return _answer(found, call.actor)
+    new_prices = [Price(currency=body.currency, **price.model_dump()) for price in body.prices]
+    updated = prices.prices_put(actor=call.actor, prices=new_prices, expected=call.expected(), now=timezone.now())
+    return _answer(updated, call.actor)
 
 
-def _answer(found: Prices, actor: Actor) -> Answer:
-    listed = [_shown(one, actor) for one in found.listed]
-    return Answer(PricesShown.of(found, prices=listed), revision=found.revision)
+def _answer(price_list: Prices, actor: Actor) -> Answer:
+    listed = [_shown(listed_price, actor) for listed_price in price_list.listed]
+    return Answer(PricesShown.of(price_list, prices=listed), revision=price_list.revision)
 
 
 def _shown(listed: Listed, actor: Actor) -> PriceShown:

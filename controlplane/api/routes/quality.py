@@ -37,8 +37,13 @@ def quality_list(
 
     The newest of each format on a model's revision and backend. `bf16` may always be served.
     """
-    found = quality_results.quality_list(model=model, revision=revision, backend=backend, kv_dtype=kv_dtype)
-    by_name = {f"{one.model}/{one.revision}/{one.backend}/{one.kv_dtype}": _shown(one, call.actor) for one in found}
+    stored_results = quality_results.quality_list(model=model, revision=revision, backend=backend, kv_dtype=kv_dtype)
+    by_name = {
+        f"{stored_result.model}/{stored_result.revision}/{stored_result.backend}/{stored_result.kv_dtype}": _shown(
+            stored_result, call.actor
+        )
+        for stored_result in stored_results
+    }
     return page_of(by_name, kind="quality", limit=limit, cursor=cursor)
 
 
@@ -50,8 +55,12 @@ def quality_record(call: Call, body: QualityRecord) -> Answer:
     control was not rejected, lets nothing through; what it leaves open stays as it was decided before. Operators only.
     """
     artefact = quality_results.artefact_read(body.artefact)
-    found = quality_results.quality_record(actor=call.actor, model=body.model, artefact=artefact, scales=body.scales)
-    return Answer(QualityRecorded(results=[_shown(one, call.actor) for one in found]), status=201)
+    stored_results = quality_results.quality_record(
+        actor=call.actor, model=body.model, artefact=artefact, scales=body.scales
+    )
+    return Answer(
+        QualityRecorded(results=[_shown(stored_result, call.actor) for stored_result in stored_results]), status=201
+    )
 
 
 @group.post("/quality/override", access.OPERATE, QualityShown)
@@ -60,7 +69,7 @@ def quality_override(call: Call, body: QualityOverride) -> Answer:
 
     Until the next result of it. Recorded with who did it and why. Operators only.
     """
-    made = quality_results.quality_override(
+    override = quality_results.quality_override(
         actor=call.actor,
         model=body.model,
         revision=body.revision,
@@ -68,15 +77,15 @@ def quality_override(call: Call, body: QualityOverride) -> Answer:
         kv_dtype=body.kv_dtype,
         note=body.note,
     )
-    return Answer(_shown(made, call.actor), status=201)
+    return Answer(_shown(override, call.actor), status=201)
 
 
-def _shown(result: QualityResult, actor: Actor) -> QualityShown:
-    is_word = result.verdict == QualityResult.Verdict.OVERRIDDEN  # a note from one operator to others
+def _shown(stored_result: QualityResult, actor: Actor) -> QualityShown:
+    is_word = stored_result.verdict == QualityResult.Verdict.OVERRIDDEN  # a note from one operator to others
     return QualityShown.of(
-        result,
-        verdict=str(result.verdict),
-        may_serve=result.kv_dtype == BASELINE or result.verdict in LET_THROUGH,
-        note=result.note if actor.is_operator or not is_word else "",
-        created_by=result.created_by if actor.is_operator else None,
+        stored_result,
+        verdict=str(stored_result.verdict),
+        may_serve=stored_result.kv_dtype == BASELINE or stored_result.verdict in LET_THROUGH,
+        note=stored_result.note if actor.is_operator or not is_word else "",
+        created_by=stored_result.created_by if actor.is_operator else None,
     )

@@ -17,7 +17,7 @@ def reconciliation_get(call: Call) -> Answer:
     """
     newest = reconciliation_newest()
     if newest is None:
-        nothing = {"as_of": None, "took_seconds": None, "is_reconciled": None}
-        return Answer(ReconciliationShown(**nothing, compared={}, totals={}, differences=[]))
-    is_reconciled = not any(one["differences"] for one in newest.totals.values())
+        empty_fields = {"as_of": None, "took_seconds": None, "is_reconciled": None}
+        return Answer(ReconciliationShown(**empty_fields, compared={}, totals={}, differences=[]))
+    is_reconciled = not any(total["differences"] for total in newest.totals.values())
     return Answer(ReconciliationShown.of(newest, as_of=newest.at, is_reconciled=is_reconciled))

@@ -40,8 +40,10 @@ def rollouts_list(
     rows = rows if state is None else rows.filter(state=state)
     rows = rows if place is None else rows.filter(place=place)
 
-    def show(found: Sequence[Any]) -> list[RolloutShown]:
-        return RolloutShown.each(rollout_view(one, one.findings, is_operator=call.actor.is_operator) for one in found)
+    def show(rollouts: Sequence[Any]) -> list[RolloutShown]:
+        return RolloutShown.each(
+            rollout_view(rollout, rollout.findings, is_operator=call.actor.is_operator) for rollout in rollouts
+        )
 
     kind = f"rollouts:{call.actor.organisation_id}"
     return page(rows, kind=kind, by="created_at", limit=limit, cursor=cursor, newest_first=True, show=show)

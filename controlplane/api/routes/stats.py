@@ -49,8 +49,8 @@ def stats_get(
     Requests, tokens, hit ratio, times and what the cache saved, over a window that ends now. A key bound to namespaces
     sees those alone. The ETag is of the numbers: it stays while they do, though the window moves on.
     """
-    found = stats_answer(_scope(call, namespace, model), window)
-    return _answered(call.request, found, StatsShown, format, _stats_table)
+    report = stats_answer(_scope(call, namespace, model), window)
+    return _answered(call.request, report, StatsShown, format, _stats_table)
 
 
 @group.get("/orgs/{org}/stats/series", access.STATS_READ, StatsSeries, gives_etag=True, csv_heads=OF_SERIES)
@@ -66,8 +66,8 @@ def stats_series_get(
 
     A key bound to namespaces sees those alone.
     """
-    found = series_answer(_scope(call, namespace, model), window, step)
-    return _answered(call.request, found, StatsSeries, format, _series_table)
+    series = series_answer(_scope(call, namespace, model), window, step)
+    return _answered(call.request, series, StatsSeries, format, _series_table)
 
 
 @group.get("/fleet/stats", access.OPERATE_STATS_READ, FleetStatsShown, gives_etag=True, csv_heads=OF_STATS)
@@ -78,8 +78,8 @@ def fleet_stats_get(
 
     Of all organisations together, and of each. Operators only.
     """
-    found = stats_answer(Scope(None, model=model), window)
-    return _answered(call.request, found, FleetStatsShown, format, _stats_table)
+    report = stats_answer(Scope(None, model=model), window)
+    return _answered(call.request, report, FleetStatsShown, format, _stats_table)
 
 
 @group.get("/fleet/stats/series", access.OPERATE_STATS_READ, StatsSeries, gives_etag=True, csv_heads=OF_SERIES)
@@ -87,8 +87,8 @@ def fleet_stats_series_get(
     call: Call, window: OfWindow = "24h", step: Step = None, model: OfModel = None, format: Format = "json"
 ) -> HttpResponse:
     """Read what was counted of everybody, step by step. Operators only."""
-    found = series_answer(Scope(None, model=model), window, step)
-    return _answered(call.request, found, StatsSeries, format, _series_table)
+    series = series_answer(Scope(None, model=model), window, step)
+    return _answered(call.request, series, StatsSeries, format, _series_table)
 
 
 def _scope(call: Call, namespace: str | None, model: str | None) -> Scope:
@@ -99,34 +99,34 @@ def _scope(call: Call, namespace: str | None, model: str | None) -> Scope:
 
 def _answered(
     request: HttpRequest,
-    found: Mapping[str, Any],
+    report: Mapping[str, Any],
     shape: type[BaseModel],
     format: str,
     table: Callable[[Mapping[str, Any]], HttpResponse],
 ) -> HttpResponse:
     """Return the answer with a weak tag: it depends on the numbers, not on the time of reading."""
-    tag = content_tag(_numbers(found))
+    tag = content_tag(_numbers(report))
     headers = {"ETag": tag, "Cache-Control": CACHED, "Vary": "Authorization"}
     if has_tag(request.headers.get("If-None-Match"), tag):
         return HttpResponse(status=304, headers=headers)
-    answer = table(found) if format == "csv" else rendered(Answer(shape.model_validate(found)), request)
+    answer = table(report) if format == "csv" else rendered(Answer(shape.model_validate(report)), request)
     for name, value in headers.items():
         answer[name] = value
     return answer
 
 
-def _numbers(found: Any) -> Any:
+def _numbers(node: Any) -> Any:
     """Remove the window's times, which move while the numbers do not."""
-    if isinstance(found, list):
-        return [_numbers(one) for one in found]
-    if not isinstance(found, dict):
-        return found
-    return {name: _numbers(value) for name, value in found.items() if name not in TIMES}
+    if isinstance(node, list):
+        return [_numbers(element) for element in node]
+    if not isinstance(node, dict):
+        return node
+    return {name: _numbers(value) for name, value in node.items() if name not in TIMES}
 
 
-def _stats_table(found: Mapping[str, Any]) -> HttpResponse:
-    return csv_response(OF_STATS, stats_rows(found), name="stats")
+def _stats_table(report: Mapping[str, Any]) -> HttpResponse:
+    return csv_response(OF_STATS, stats_rows(report), name="stats")
 
 
-def _series_table(found: Mapping[str, Any]) -> HttpResponse:
-    return csv_response(OF_SERIES, series_rows(found), name="stats-series")
+def _series_table(series: Mapping[str, Any]) -> HttpResponse:
+    return csv_response(OF_SERIES, series_rows(series), name="stats-series")

@@ -38,7 +38,7 @@ def audit_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
         limit=limit,
         cursor=cursor,
         newest_first=True,
-        show=lambda found: AuditShown.each(record_seen(one, call.actor) for one in found),
+        show=lambda records: AuditShown.each(record_seen(record, call.actor) for record in records),
     )
 
 

@@ -29,5 +29,5 @@ def what_if_get(call: Call, ttl_seconds: Ttl = None, ttl_mode: Mode = None, limi
     Hit ratio, memory and money a day under the policy in force and under another one, from how long this namespace's
     own blocks wait for their next use; with how far that may be off. Publishes nothing.
     """
-    found = what_if(call.namespace, ttl_seconds=ttl_seconds, ttl_mode=ttl_mode, limit_share=limit_share)
-    return Answer(WhatIfShown.model_validate(found))
+    forecast = what_if(call.namespace, ttl_seconds=ttl_seconds, ttl_mode=ttl_mode, limit_share=limit_share)
+    return Answer(WhatIfShown.model_validate(forecast))

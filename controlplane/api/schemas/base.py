@@ -40,8 +40,8 @@ class Taken(BaseModel):
 class _Extended:
     """An object with additional attributes, or with replacements of its own."""
 
-    def __init__(self, source: Any, more: Mapping[str, Any]) -> None:
-        self._source, self._more = source, more
+    def __init__(self, source: Any, extra_fields: Mapping[str, Any]) -> None:
+        self._source, self._more = source, extra_fields
 
     def __getattr__(self, name: str) -> Any:
         return self._more[name] if name in self._more else getattr(self._source, name)
@@ -53,9 +53,9 @@ class Given(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     @classmethod
-    def of(cls, source: Any, **more: Any) -> Self:
-        """Return the body that shows `source`. `more`: attributes that it lacks or that the caller may not read."""
-        return cls.model_validate(_Extended(source, more))
+    def of(cls, source: Any, **extra_fields: Any) -> Self:
+        """Return the body that shows `source`. `extra_fields`: attributes it lacks or that the caller may not read."""
+        return cls.model_validate(_Extended(source, extra_fields))
 
     @classmethod
     def each(cls, sources: Iterable[Any]) -> list[Self]:
@@ -84,7 +84,9 @@ OneTimeSecret = Annotated[
 def one_time_secrets(body: type[BaseModel] | None) -> tuple[str, ...]:
     """Return the members of a body that are secrets shown once."""
     fields = {} if body is None else body.model_fields
-    return tuple(name for name, one in fields.items() if any(isinstance(it, _ShownOnce) for it in one.metadata))
+    return tuple(
+        name for name, field in fields.items() if any(isinstance(marker, _ShownOnce) for marker in field.metadata)
+    )
 
 
 EVERY_MEMBER = ConfigDict(json_schema_serialization_defaults_required=True)  # of an answer: no member is omitted

@@ -49,9 +49,9 @@ class PinCreate(Taken):
 
     @model_validator(mode="after")
     def _one_content(self) -> "PinCreate":
-        given = [name for name in ("messages", "prompt", "token_ids") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"give one of messages, prompt and token_ids, not {len(given)}")
+        used_fields = [name for name in ("messages", "prompt", "token_ids") if getattr(self, name) is not None]
+        if len(used_fields) != 1:
+            raise ValueError(f"give one of messages, prompt and token_ids, not {len(used_fields)}")
         return self
 
     @property

@@ -32,11 +32,11 @@ class Counted:
 
 def engines_counted(namespace: Namespace) -> Counted | None:
     """Return the sum over all engines, or None if an engine does not answer or reported no address."""
-    addresses = [one.about.get("address") for one in agents_living().filter(kind="engine").order_by("id")]
+    addresses = [agent.about.get("address") for agent in agents_living().filter(kind="engine").order_by("id")]
     if not addresses or not all(addresses):
         return None
     try:
-        texts = [_metrics(str(one)) for one in addresses]
+        texts = [_metrics(str(address)) for address in addresses]
     except (OSError, URLError, http.client.HTTPException, ValueError):
         return None
     return counted_in(texts, organisation=namespace.organisation.slug, namespace=namespace.slug)
@@ -50,10 +50,10 @@ def _metrics(address: str) -> str:
 
 def counted_in(texts: list[str], *, organisation: str, namespace: str) -> Counted:
     """Return the tokens that these metrics count for the namespace. Pure. It does not count requests."""
-    wanted = (f'organisation="{organisation}"', f'namespace="{namespace}"')
-    found = {"prompt": 0, "cached": 0}
+    required_labels = (f'organisation="{organisation}"', f'namespace="{namespace}"')
+    tokens = {"prompt": 0, "cached": 0}
     for text in texts:
         for name, labels, value in _LINE.findall(text):
-            if all(one in labels.split(",") for one in wanted):
-                found[name] += int(float(value))
-    return Counted(0, found["prompt"], found["cached"])
+            if all(label in labels.split(",") for label in required_labels):
+                tokens[name] += int(float(value))
+    return Counted(0, tokens["prompt"], tokens["cached"])

@@ -38,14 +38,14 @@ def experiment_now(request: HttpRequest, kind: str) -> HttpResponse:
     """Return one experiment's panel, which HTMX polls while it runs, or 204 if the page already shows this state."""
     _operator(request)
     try:
-        found = _trial(kind)
+        current_trial = _trial(kind)
     except redis.RedisError:
         return HttpResponse(status=503)
-    if found.is_running and request.GET.get("seen") == found.seen:
+    if current_trial.is_running and request.GET.get("seen") == current_trial.seen:
         return HttpResponse(status=204)
-    context = {"trial": found, "swapped": True}
-    if not found.is_running:  # then the headline over all of them has changed, too
-        context |= _context([_trial(one) for one in EXPERIMENTS])
+    context = {"trial": current_trial, "swapped": True}
+    if not current_trial.is_running:  # then the headline over all of them has changed, too
+        context |= _context([_trial(experiment_kind) for experiment_kind in EXPERIMENTS])
     return render(request, "demo/_trial.html", context)
 
 

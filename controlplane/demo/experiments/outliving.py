@@ -15,10 +15,12 @@ def main(arguments: list[str]) -> None:
     from tenants.models import User
 
     kind, user, address, request_id = arguments
-    told = experiment_told(kind)
-    if told is not None and not told.is_over:
+    experiment_log = experiment_told(kind)
+    if experiment_log is not None and not experiment_log.is_over:
         operator = User.objects.get(pk=user, is_operator=True, is_active=True)
-        experiment_run(told, EXPERIMENTS[kind][1], actor_for_operator(operator, address=address, request_id=request_id))
+        experiment_run(
+            experiment_log, EXPERIMENTS[kind][1], actor_for_operator(operator, address=address, request_id=request_id)
+        )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from tenants.errors import TenantsError
 log = logging.getLogger("luminet.five_minutes")
 KEPT_SECONDS: Final = 900
 PROCESS: Final = "controlplane.demo.experiments.outliving"  # started by name: importing it would be circular
-_BUSY, _LAST, _LEFT = (f"luminet:five-minutes:{one}:" for one in ("busy", "last", "left"))
+_BUSY, _LAST, _LEFT = (f"luminet:five-minutes:{suffix}:" for suffix in ("busy", "last", "left"))
 Experiment = Callable[[Actor], Iterator[Step | None]]  # None: still running, nothing to report
 
 
@@ -37,22 +37,22 @@ def experiment_begin(kind: str, experiment: Experiment, actor: Actor, *, outlive
     with _client() as client:
         if not client.set(f"{_BUSY}{kind}", run, nx=True, ex=SILENT_SECONDS):
             return False
-        told = Told(run, kind, now, now)
-        _keep(client, told)
+        experiment_log = Told(run, kind, now, now)
+        _keep(client, experiment_log)
     if outlives:
         _process_begin(kind, actor)
         return True
     threading.Thread(
-        target=experiment_run, args=(told, experiment, actor), daemon=True, name=f"five-minutes-{kind}"
+        target=experiment_run, args=(experiment_log, experiment, actor), daemon=True, name=f"five-minutes-{kind}"
     ).start()
     return True
 
 
 def _process_begin(kind: str, actor: Actor) -> None:
     """Start the separate process. It inherits the settings, but no pipe that the web's supervisor would wait for."""
-    nothing = subprocess.DEVNULL
+    no_stream = subprocess.DEVNULL
     command = [sys.executable, "-m", PROCESS, kind, actor.id, actor.address, actor.request_id]
-    subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+    subprocess.Popen(command, stdin=no_stream, stdout=no_stream, stderr=no_stream, start_new_session=True)
 
 
 def experiment_told(kind: str) -> Told | None:
@@ -62,10 +62,10 @@ def experiment_told(kind: str) -> Told | None:
     return told_read(json.loads(stored)) if isinstance(stored, bytes) else None
 
 
-def left_put(kind: str, what: dict[str, object]) -> None:
+def left_put(kind: str, undo_fields: dict[str, object]) -> None:
     """Store how to undo a change before it is made, so that the next run can undo it if this one cannot."""
     with _client() as client:
-        client.set(f"{_LEFT}{kind}", json.dumps(what))
+        client.set(f"{_LEFT}{kind}", json.dumps(undo_fields))
 
 
 def left_take(kind: str) -> dict[str, object] | None:
@@ -79,31 +79,31 @@ def left_clear(kind: str) -> None:
         client.delete(f"{_LEFT}{kind}")
 
 
-def experiment_run(told: Told, experiment: Experiment, actor: Actor) -> None:
+def experiment_run(experiment_log: Told, experiment: Experiment, actor: Actor) -> None:
     """Run the experiment and store its steps and how it ended, also when it fails."""
     problem = ""
     try:
         with closing(_steps(experiment, actor)) as steps:  # closing undoes the experiment, whatever happened
             for step in steps:
-                told.at = time.time()
+                experiment_log.at = time.time()
                 if step is not None:
-                    told.add(step, now=told.at)
-                _told(told)
+                    experiment_log.add(step, now=experiment_log.at)
+                _told(experiment_log)
     except (NotPossible, NotAnswered, TenantsError) as error:
         problem = str(error)
     except redis.RedisError:
         problem = "Redis did not answer, which keeps what is told here."
     except Exception:
-        log.exception("experiment failed", extra={"experiment": told.kind})
+        log.exception("experiment failed", extra={"experiment": experiment_log.kind})
         problem = "Something broke on our side, and what it is was logged."
     finally:
-        told.end(problem, now=time.time())
+        experiment_log.end(problem, now=time.time())
         try:
-            _told(told)
+            _told(experiment_log)
             with _client() as client:
-                client.delete(f"{_BUSY}{told.kind}")
+                client.delete(f"{_BUSY}{experiment_log.kind}")
         except redis.RedisError:
-            log.warning("experiment could not tell its end", extra={"experiment": told.kind})
+            log.warning("experiment could not tell its end", extra={"experiment": experiment_log.kind})
         connection.close()
 
 
@@ -111,14 +111,14 @@ def _steps(experiment: Experiment, actor: Actor) -> Generator[Step | None, None,
     yield from experiment(actor)
 
 
-def _told(told: Told) -> None:
+def _told(experiment_log: Told) -> None:
     with _client() as client:
-        client.expire(f"{_BUSY}{told.kind}", SILENT_SECONDS)
-        _keep(client, told)
+        client.expire(f"{_BUSY}{experiment_log.kind}", SILENT_SECONDS)
+        _keep(client, experiment_log)
 
 
-def _keep(client: redis.Redis, told: Told) -> None:
-    client.set(f"{_LAST}{told.kind}", json.dumps(told.stored()), ex=KEPT_SECONDS)
+def _keep(client: redis.Redis, experiment_log: Told) -> None:
+    client.set(f"{_LAST}{experiment_log.kind}", json.dumps(experiment_log.stored()), ex=KEPT_SECONDS)
 
 
 def _client() -> redis.Redis:

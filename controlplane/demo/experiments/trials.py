@@ -49,7 +49,7 @@ class Told:
     def add(self, step: Step, *, now: float) -> None:
         self.at = now
         self.steps.append((round((now - self.began) * 1000), step.words))
-        self.answers += [(label, asdict(one)) for label, one in step.answers]
+        self.answers += [(label, asdict(answer)) for label, answer in step.answers]
         self.facts += step.facts
         self.facts_title = step.facts_title or self.facts_title
         if step.verdict:
@@ -100,43 +100,43 @@ class Trial:
     ended_at: datetime | None
 
 
-def trial(about: About, told: Told | None, *, now: float) -> Trial:
-    if told is None:
+def trial(about: About, experiment_log: Told | None, *, now: float) -> Trial:
+    if experiment_log is None:
         return Trial(about, about.title, "not run yet", "info", (), (), (), "", "", False, "", None)
-    is_dead = not told.is_over and now - told.at > SILENT_SECONDS
-    problem = told.problem or (DIED if is_dead else "")
-    is_running = not told.is_over and not is_dead
-    state, tone = ("running", "info") if is_running else _ended(told, problem)
+    is_dead = not experiment_log.is_over and now - experiment_log.at > SILENT_SECONDS
+    problem = experiment_log.problem or (DIED if is_dead else "")
+    is_running = not experiment_log.is_over and not is_dead
+    state, tone = ("running", "info") if is_running else _ended(experiment_log, problem)
     return Trial(
         about=about,
-        title=told.verdict or about.title,
+        title=experiment_log.verdict or about.title,
         state=state,
         tone=tone,
-        steps=tuple((f"{ms / 1000:,.2f} s", words) for ms, words in told.steps),
-        rows=sent_rows([(label, _answer(one)) for label, one in told.answers]),
-        facts=tuple(Fact(*one) for one in told.facts),
-        facts_title=told.facts_title,
+        steps=tuple((f"{ms / 1000:,.2f} s", words) for ms, words in experiment_log.steps),
+        rows=sent_rows([(label, _answer(answer)) for label, answer in experiment_log.answers]),
+        facts=tuple(Fact(*fields) for fields in experiment_log.facts),
+        facts_title=experiment_log.facts_title,
         problem=problem,
         is_running=is_running,
-        seen=f"{told.id}.{len(told.steps)}.{state}",
-        ended_at=None if is_running else datetime.fromtimestamp(told.at).astimezone(),
+        seen=f"{experiment_log.id}.{len(experiment_log.steps)}.{state}",
+        ended_at=None if is_running else datetime.fromtimestamp(experiment_log.at).astimezone(),
     )
 
 
 def headline(trials: Sequence[Trial]) -> str:
-    running = sum(one.is_running for one in trials)
+    running = sum(trial.is_running for trial in trials)
     if running:
         return f"{running} of {len(trials)} experiments {'runs' if running == 1 else 'run'} on this fleet now"
-    shown = sum(one.state == "shown" for one in trials)
-    if shown:
-        return f"{shown} of {len(trials)} experiments have shown it on this very fleet"
+    shown_count = sum(trial.state == "shown" for trial in trials)
+    if shown_count:
+        return f"{shown_count} of {len(trials)} experiments have shown it on this very fleet"
     return f"{len(trials)} experiments show it on this very fleet"
 
 
-def _ended(told: Told, problem: str) -> tuple[str, str]:
+def _ended(experiment_log: Told, problem: str) -> tuple[str, str]:
     if problem:
         return "did not come through", "bad"
-    return ("shown", "ok") if told.tone == "ok" else ("not shown", "warn")
+    return ("shown", "ok") if experiment_log.tone == "ok" else ("not shown", "warn")
 
 
 def _answer(stored: Mapping[str, Any]) -> Answer:

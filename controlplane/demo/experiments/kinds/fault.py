@@ -67,15 +67,19 @@ def fault(actor: Actor) -> Iterator[Step | None]:
         _running(_services(), name)
     with speaking(actor, FIRST) as globex:
         yield Step("Requests go out one after the other from here on, until the end.")
-        with _asking(globex) as asked:
-            _await(lambda: bool(asked), BACK_SECONDS, "The first request was not answered")
-            engine = yield from _killed(ENGINE, asked)
-            web = yield from _killed(WEB, asked)
-        every = [*engine, *web]
+        with _asking(globex) as requests:
+            _await(lambda: bool(requests), BACK_SECONDS, "The first request was not answered")
+            engine = yield from _killed(ENGINE, requests)
+            web = yield from _killed(WEB, requests)
+        requests_meanwhile = [*engine, *web]
     yield Step("Both are back, requests have ended and the key is revoked. Now everything must have been counted.")
-    found = yield from _reconciled(database_now())
-    is_shown = are_answered(engine, web) and found is not None and found.tokens == 0
-    compared = "nothing was compared in time" if found is None else f"{found.tokens:,} tokens apart in reconciliation"
+    differences = yield from _reconciled(database_now())
+    is_shown = are_answered(engine, web) and differences is not None and differences.tokens == 0
+    compared = (
+        "nothing was compared in time"
+        if differences is None
+        else f"{differences.tokens:,} tokens apart in reconciliation"
+    )
     yield Step(
         "Nothing is left to undo: the supervisor has started both again.",
         facts=[
@@ -84,7 +88,7 @@ def fault(actor: Actor) -> Iterator[Step | None]:
             ("Reconciliation", compared, "engines, ledger, minutes and pieces, compared after both were back"),
         ],
         facts_title="What was answered meanwhile, and whether all was counted",
-        verdict=f"Fault: {_counted(every)} meanwhile; {compared}",
+        verdict=f"Fault: {_counted(requests_meanwhile)} meanwhile; {compared}",
         tone="ok" if is_shown else "warn",
     )
 
@@ -92,23 +96,23 @@ def fault(actor: Actor) -> Iterator[Step | None]:
 def are_answered(engine: Sequence[Asked], web: Sequence[Asked]) -> bool:
     """Return whether all requests were answered, but for one that the engine's end may have cut short."""
     cut_short = engine[0].is_cut_short if engine else False
-    return all(one.agent for one in [*engine[cut_short:], *web])
+    return all(request.agent for request in [*engine[cut_short:], *web])
 
 
-def _killed(name: str, asked: Sequence[Asked]) -> Generator[Step | None, None, list[Asked]]:
+def _killed(name: str, requests: Sequence[Asked]) -> Generator[Step | None, None, list[Asked]]:
     """Kill the service and wait for its restart. Return the requests that were running or sent meanwhile."""
-    service, before, began = _running(_services(), name), len(asked), time.monotonic()
+    service, before, began = _running(_services(), name), len(requests), time.monotonic()
     _kill(service)
     yield Step(f"{name}, process {service.pid}, got SIGKILL.")
     end = began + BACK_SECONDS
-    while (back := _back(name, service.pid)) is None:
+    while (restarted := _back(name, service.pid)) is None:
         if time.monotonic() > end:
             raise NotPossible(f"{name} did not come back within {BACK_SECONDS:.0f} s.")
         yield None
         time.sleep(LOOK_SECONDS)
-    meanwhile = list(asked[before:])
+    meanwhile = list(requests[before:])
     took = time.monotonic() - began
-    yield Step(f"{name} is back after {took:.1f} s as process {back.pid}. Meanwhile: {_words(meanwhile)}.")
+    yield Step(f"{name} is back after {took:.1f} s as process {restarted.pid}. Meanwhile: {_words(meanwhile)}.")
     return meanwhile
 
 
@@ -120,50 +124,50 @@ def _kill(service: Service) -> None:
         raise NotPossible(f"{service.name} could not be killed: {error.strerror}.") from None
 
 
-def _back(name: str, old: int) -> Service | None:
-    found = next((one for one in _services() if one.name == name), None)
-    return found if found is not None and found.pid != old and found.state == "ready" else None
+def _back(name: str, old_pid: int) -> Service | None:
+    service = next((service for service in _services() if service.name == name), None)
+    return service if service is not None and service.pid != old_pid and service.state == "ready" else None
 
 
 def _running(services: Sequence[Service], name: str) -> Service:
-    found = next((one for one in services if one.name == name), None)
-    if found is None or found.state != "ready":
+    service = next((service for service in services if service.name == name), None)
+    if service is None or service.state != "ready":
         raise NotPossible(f"There is no {name} of an embedded stack that is ready here.")
-    return found
+    return service
 
 
 def _services() -> list[Service]:
     """Read the services from `luminet stack status`: the control plane has no other view of the stack it may run in."""
     command = [sys.executable, "-m", "controlplane.cli", "stack", "status", "--json"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=STATUS_SECONDS, check=True)
-        return services_read(json.loads(done.stdout))
+        completed = subprocess.run(command, capture_output=True, timeout=STATUS_SECONDS, check=True)
+        return services_read(json.loads(completed.stdout))
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
         raise NotPossible("No embedded stack tells here what it runs.") from None
 
 
-def services_read(told: Any) -> list[Service]:
-    return [Service(str(one["name"]), int(one["pid"]), str(one["state"])) for one in told if one["pid"]]
+def services_read(rows: Any) -> list[Service]:
+    return [Service(str(row["name"]), int(row["pid"]), str(row["state"])) for row in rows if row["pid"]]
 
 
 @contextmanager
 def _asking(voice: Voice) -> Iterator[Sequence[Asked]]:
     """Send short requests from a thread, one after the other, and collect the outcome of each."""
-    asked: list[Asked] = []
+    requests: list[Asked] = []
     is_over = threading.Event()
 
     def ask() -> None:
         while not is_over.wait(PAUSE_SECONDS):
             try:
-                answer = voice.ask([{"role": "user", "content": f"Request {len(asked)}: are you there?"}])
-                asked.append(Asked(answer.header("agent")))
+                answer = voice.ask([{"role": "user", "content": f"Request {len(requests)}: are you there?"}])
+                requests.append(Asked(answer.header("agent")))
             except NotAnswered as error:
-                asked.append(Asked("", str(error), is_cut_short=isinstance(error, CutShort)))
+                requests.append(Asked("", str(error), is_cut_short=isinstance(error, CutShort)))
 
     thread = threading.Thread(target=ask, daemon=True, name="five-minutes-asking")
     thread.start()
     try:
-        yield asked
+        yield requests
     finally:
         is_over.set()
         thread.join(timeout=STATUS_SECONDS)
@@ -177,21 +181,21 @@ def _await(is_so: Callable[[], bool], seconds: float, words: str) -> None:
         time.sleep(PAUSE_SECONDS)
 
 
-def _words(asked: Sequence[Asked]) -> str:
-    by = ", ".join(f"{many} by {agent}" for agent, many in sorted(Counter(_agents(asked)).items()))
-    why = next((one.why for one in asked if not one.agent and not one.is_cut_short), "")
-    said = f"{_counted(asked)}{f' ({by})' if by else ''}"
-    return f"{said}{f'; of the others the first: {why}' if why else ''}".rstrip(".")
+def _words(requests: Sequence[Asked]) -> str:
+    by = ", ".join(f"{many} by {agent}" for agent, many in sorted(Counter(_agents(requests)).items()))
+    why = next((request.why for request in requests if not request.agent and not request.is_cut_short), "")
+    summary = f"{_counted(requests)}{f' ({by})' if by else ''}"
+    return f"{summary}{f'; of the others the first: {why}' if why else ''}".rstrip(".")
 
 
-def _counted(asked: Sequence[Asked]) -> str:
-    cut_short = sum(one.is_cut_short for one in asked)
-    said = f"{len(_agents(asked))} of {len(asked)} requests answered"
-    return f"{said}, {cut_short} cut short by the kill and told so" if cut_short else said
+def _counted(requests: Sequence[Asked]) -> str:
+    cut_short = sum(request.is_cut_short for request in requests)
+    summary = f"{len(_agents(requests))} of {len(requests)} requests answered"
+    return f"{summary}, {cut_short} cut short by the kill and told so" if cut_short else summary
 
 
-def _agents(asked: Sequence[Asked]) -> list[str]:
-    return [one.agent for one in asked if one.agent]
+def _agents(requests: Sequence[Asked]) -> list[str]:
+    return [request.agent for request in requests if request.agent]
 
 
 def _reconciled(since: datetime) -> Generator[Step | None, None, Differences | None]:
@@ -199,11 +203,11 @@ def _reconciled(since: datetime) -> Generator[Step | None, None, Differences | N
     began = time.monotonic()
     last: Differences | None = None
     while time.monotonic() - began < RECONCILED_SECONDS:
-        found = _compared()
-        if found is not None and found.at > since and (last is None or found.at > last.at):
-            last = found
-            yield Step(f"Engines, ledger, minutes and pieces were compared: {found.tokens:,} tokens apart.")
-            if not found.tokens:
+        newest = _compared()
+        if newest is not None and newest.at > since and (last is None or newest.at > last.at):
+            last = newest
+            yield Step(f"Engines, ledger, minutes and pieces were compared: {newest.tokens:,} tokens apart.")
+            if not newest.tokens:
                 return last
         yield None
         time.sleep(LOOK_SECONDS)
@@ -218,4 +222,4 @@ def _compared() -> Differences | None:
         return None
     if newest is None:
         return None
-    return Differences(newest.at, sum(one["tokens"] for one in newest.totals.values()))
+    return Differences(newest.at, sum(total["tokens"] for total in newest.totals.values()))

@@ -70,22 +70,22 @@ def _compared(
         ("Usage body", usage, "usage.prompt_tokens_details.cached_tokens"),
         ("Database", database, "minutes as stored, from which every page and invoice is added up"),
     ]
-    said = [one for _, one, _ in witnesses if one is not None]
+    counts = [count for _, count, _ in witnesses if count is not None]
     is_same = all(
-        (one.prompt_tokens, one.cached_tokens) == (header.prompt_tokens, header.cached_tokens) for one in said
+        (count.prompt_tokens, count.cached_tokens) == (header.prompt_tokens, header.cached_tokens) for count in counts
     )
-    many = "They agree to the token" if is_same and len(said) == len(witnesses) else "Not all of them say the same"
+    many = "They agree to the token" if is_same and len(counts) == len(witnesses) else "Not all of them say the same"
     yield Step(
         f"The database had both requests {waited:.1f} s after the answer."
         if database.requests >= header.requests
         else f"The database did not have both requests within {STORED_SECONDS:.0f} s.",
-        facts=[(name, _counted(one), basis) for name, one, basis in witnesses],
-        facts_title=f"{many}: cached of prompt tokens of both requests, as {len(said)} count them",
+        facts=[(name, _counted(count), basis) for name, count, basis in witnesses],
+        facts_title=f"{many}: cached of prompt tokens of both requests, as {len(counts)} count them",
     )
 
 
-def _counted(one: Counted | None) -> str:
-    return "did not say" if one is None else f"{one.cached_tokens:,} of {one.prompt_tokens:,}"
+def _counted(count: Counted | None) -> str:
+    return "did not say" if count is None else f"{count.cached_tokens:,} of {count.prompt_tokens:,}"
 
 
 def _stored(namespace: Namespace, start: datetime) -> Counted:

@@ -25,16 +25,16 @@ def isolation(actor: Actor) -> Iterator[Step]:
         yield Step(f"Keys of {globex.organisation.name} and {initech.organisation.name} were made.")
         first = globex.ask(prompt)
         yield Step(f"Globex sends {first.prompt_tokens:,} tokens: {first.hit} %.", [("Globex", first)])
-        again = globex.ask(prompt)
-        yield Step(f"Globex sends them again: {again.hit} %. They are in the cache.", [("Globex, again", again)])
-        other = initech.ask(prompt)
-        is_shown = hit_ratio(again) >= LEAST_HIT and other.cached_tokens == 0
+        repeated = globex.ask(prompt)
+        yield Step(f"Globex sends them again: {repeated.hit} %. They are in the cache.", [("Globex, again", repeated)])
+        answer = initech.ask(prompt)
+        is_shown = hit_ratio(repeated) >= LEAST_HIT and answer.cached_tokens == 0
         yield Step(
-            f"Initech sends the very same bytes: {other.hit} %, {other.cached_tokens:,} tokens from cache.",
-            [("Initech", other)],
-            verdict=f"Isolation: {again.hit} % for Globex again, {other.hit} % for Initech with the same prompt",
-            tone="ok" if is_shown else "bad" if other.cached_tokens else "warn",
+            f"Initech sends the very same bytes: {answer.hit} %, {answer.cached_tokens:,} tokens from cache.",
+            [("Initech", answer)],
+            verdict=f"Isolation: {repeated.hit} % for Globex again, {answer.hit} % for Initech with the same prompt",
+            tone="ok" if is_shown else "bad" if answer.cached_tokens else "warn",
         )
-        back = globex.ask(prompt)
-        yield Step(f"Globex once more: {back.hit} %. What it holds was not touched.", [("Globex, after that", back)])
+        last = globex.ask(prompt)
+        yield Step(f"Globex once more: {last.hit} %. What it holds was not touched.", [("Globex, after that", last)])
     yield Step("Both keys are revoked.")

@@ -55,31 +55,31 @@ class Acknowledged:
 
 def policy(actor: Actor) -> Iterator[Step | None]:
     organisation, namespace = place_of(actor, POLICY)
-    place = Place(organisation, namespace)
+    scope = Place(organisation, namespace)
     if undo(actor):
         yield Step("An earlier run was cut off: what it had left in force was taken back first.")
-    level = level_of(place)
+    level = level_of(scope)
     if not level.revision:
-        raise NotPossible(f"{place.name} has no revision of its own to go back to.")
-    usual = effective(tuple(one.policy for one in levels_of(place))).values["ttl_seconds"]
+        raise NotPossible(f"{scope.name} has no revision of its own to go back to.")
+    usual = effective(tuple(level.policy for level in levels_of(scope))).values["ttl_seconds"]
     with speaking(actor, POLICY) as globex:
         prompt = long_prompt(TOKENS)
         left_put(KIND, {"back_to": level.revision, "revision": level.revision + 1})
         try:
-            yield from _felt(actor, place, globex, prompt, level.revision, usual)
+            yield from _felt(actor, scope, globex, prompt, level.revision, usual)
         finally:
             undo(actor)
-    yield Step(f"The key is revoked, and {place.name} is as it was: blocks live {duration(usual)}.")
+    yield Step(f"The key is revoked, and {scope.name} is as it was: blocks live {duration(usual)}.")
 
 
 def _felt(
-    actor: Actor, place: Place, globex: Voice, prompt: Messages, revision: int, usual: int
+    actor: Actor, scope: Place, globex: Voice, prompt: Messages, revision: int, usual: int
 ) -> Iterator[Step | None]:
-    said = {**level_of(place).policy, "ttl_seconds": SHORT_SECONDS}
+    policy_fields = {**level_of(scope).policy, "ttl_seconds": SHORT_SECONDS}
     published = policy_publish(
         actor=actor,
-        place=place,
-        policy=Policy.model_validate(said),
+        place=scope,
+        policy=Policy.model_validate(policy_fields),
         expected=frozenset({revision}),
         note=NOTE,
     )
@@ -100,12 +100,12 @@ def _felt(
         f"{acknowledged.done}/{acknowledged.total} acknowledged, then “{reason}”",
         tone="ok" if is_shown else "warn",
     )
-    back = policy_rollback(
-        actor=actor, place=place, to_revision=revision, expected=frozenset({revision + 1}), note="Five minutes: undone"
+    rolled_back = policy_rollback(
+        actor=actor, place=scope, to_revision=revision, expected=frozenset({revision + 1}), note="Five minutes: undone"
     )
     left_clear(KIND)
     yield Step(f"Revision {revision + 2} says again what revision {revision} said.")
-    yield from _acknowledged(back)
+    yield from _acknowledged(rolled_back)
 
 
 def _acknowledged(outcome: Outcome) -> Generator[Step, None, Acknowledged]:
@@ -114,38 +114,42 @@ def _acknowledged(outcome: Outcome) -> Generator[Step, None, Acknowledged]:
         raise NotPossible("No agent serves this namespace, so nobody can acknowledge.")
     steps = OperationStep.objects.filter(operation=outcome.rollout.operation_id)
     end = time.monotonic() + ACKNOWLEDGED_SECONDS
-    found = _read(steps)
-    while not found.is_whole and time.monotonic() < end:
+    progress = _read(steps)
+    while not progress.is_whole and time.monotonic() < end:
         time.sleep(BETWEEN_LOOKS)
-        found = _read(steps)
-    who = counted(found.total, "agent")
-    if found.is_whole and found.last_at is not None:
-        took = (found.last_at - outcome.rollout.created_at).total_seconds() * 1000
-        yield Step(f"{found.done}/{found.total} acknowledged: the last of {who} after {took:,.0f} ms.")
+        progress = _read(steps)
+    agents = counted(progress.total, "agent")
+    if progress.is_whole and progress.last_at is not None:
+        took = (progress.last_at - outcome.rollout.created_at).total_seconds() * 1000
+        yield Step(f"{progress.done}/{progress.total} acknowledged: the last of {agents} after {took:,.0f} ms.")
     else:
-        yield Step(f"{found.done}/{found.total} acknowledged within {ACKNOWLEDGED_SECONDS:.0f} s.")
-    return found
+        yield Step(f"{progress.done}/{progress.total} acknowledged within {ACKNOWLEDGED_SECONDS:.0f} s.")
+    return progress
 
 
 def _read(steps: "QuerySet[OperationStep]") -> Acknowledged:
     is_done = Q(state=OperationStep.State.DONE)
-    told = steps.aggregate(done=Count("pk", filter=is_done), total=Count("pk"), last=Max("done_at", filter=is_done))
-    return Acknowledged(told["done"], told["total"], told["last"])
+    totals = steps.aggregate(done=Count("pk", filter=is_done), total=Count("pk"), last=Max("done_at", filter=is_done))
+    return Acknowledged(totals["done"], totals["total"], totals["last"])
 
 
 def undo(actor: Actor) -> bool:
     """Roll back the revision that a run left in force, unless someone has published since: their revision stays."""
-    left = left_take(KIND)
-    if left is None:
+    undo_fields = left_take(KIND)
+    if undo_fields is None:
         return False
     organisation, namespace = place_of(actor, POLICY)
-    place, revision, back_to = Place(organisation, namespace), int(str(left["revision"])), int(str(left["back_to"]))
+    scope, revision, back_to = (
+        Place(organisation, namespace),
+        int(str(undo_fields["revision"])),
+        int(str(undo_fields["back_to"])),
+    )
     is_undone = False
-    if level_of(place).revision == revision:
+    if level_of(scope).revision == revision:
         try:
             policy_rollback(
                 actor=actor,
-                place=place,
+                place=scope,
                 to_revision=back_to,
                 expected=frozenset({revision}),
                 note="Five minutes: undone",

@@ -27,12 +27,12 @@ CLOSE_POINTS: Final = 10.0  # the linter counts tokens by words, the engine by i
 def prompt_fix(actor: Actor) -> Iterator[Step | None]:
     text = fresh_text(words_for(TOKENS))
     first_shape, last_shape = _named_first(text), _named_last(text)
-    found = prompts_linted([prompt_of(one) for one in first_shape])
-    if not found.findings:
+    lint = prompts_linted([prompt_of(prompt) for prompt in first_shape])
+    if not lint.findings:
         raise NotPossible("The linter found nothing that varies.")
-    token = found.findings[0].finding.token
+    token = lint.findings[0].finding.token
     yield Step(
-        f"The linter, before anything is sent: these prompts differ at token {token:,}. {found.findings[0].advice}"
+        f"The linter, before anything is sent: these prompts differ at token {token:,}. {lint.findings[0].advice}"
     )
     with speaking(actor, FIRST) as globex:
         before = yield from _sent(globex, first_shape)
@@ -41,13 +41,13 @@ def prompt_fix(actor: Actor) -> Iterator[Step | None]:
         after = yield from _sent(globex, last_shape)
         then = _percent(after)
         yield Step(f"Sent with the name last: {then:.1f} % from cache.", _labelled("Name last", after))
-        gain, said = then - now, 100 * (found.hit_ratio_then - found.hit_ratio_now)
+        gain, predicted_gain = then - now, 100 * (lint.hit_ratio_then - lint.hit_ratio_now)
         yield Step(
-            f"The linter said {said:.0f} points more; it was {gain:.0f} points.",
-            facts=_facts(found, now, then),
+            f"The linter said {predicted_gain:.0f} points more; it was {gain:.0f} points.",
+            facts=_facts(lint, now, then),
             facts_title="Prediction beside measurement",
             verdict=f"Prompt fix: differs at token {token:,}; at the end {then:.0f} % instead of {now:.0f} %",
-            tone="ok" if gain > 0 and abs(said - gain) <= CLOSE_POINTS else "warn",
+            tone="ok" if gain > 0 and abs(predicted_gain - gain) <= CLOSE_POINTS else "warn",
         )
     yield Step("The key is revoked.")
 
@@ -55,8 +55,8 @@ def prompt_fix(actor: Actor) -> Iterator[Step | None]:
 def _sent(voice: Voice, prompts: Sequence[Messages]) -> Generator[None, None, list[Answer]]:
     """Send the prompts in turn. The generator returns one answer for each."""
     answers = []
-    for one in prompts:
-        answers.append(voice.ask(one))
+    for prompt in prompts:
+        answers.append(voice.ask(prompt))
         yield None
     return answers
 
@@ -78,19 +78,19 @@ def _question() -> dict[str, str]:
 
 
 def _percent(answers: Sequence[Answer]) -> float:
-    return 100 * sum(one.cached_tokens for one in answers) / sum(one.prompt_tokens for one in answers)
+    return 100 * sum(answer.cached_tokens for answer in answers) / sum(answer.prompt_tokens for answer in answers)
 
 
 def _labelled(label: str, answers: Sequence[Answer]) -> list[tuple[str, Answer]]:
-    return [(f"{label}: {name}", one) for name, one in zip(NAMES, answers, strict=True)]
+    return [(f"{label}: {name}", answer) for name, answer in zip(NAMES, answers, strict=True)]
 
 
-def _facts(found: Lint, now: float, then: float) -> list[tuple[str, str, str]]:
+def _facts(lint: Lint, now: float, then: float) -> list[tuple[str, str, str]]:
     predicted = "as the linter foretold it from the four prompts’ text; tokens counted by words"
     measured = "as the headers of the eight answers say it, all prompt tokens added up"
     return [
-        ("Name first, predicted", f"{100 * found.hit_ratio_now:.1f} %", predicted),
+        ("Name first, predicted", f"{100 * lint.hit_ratio_now:.1f} %", predicted),
         ("Name first, measured", f"{now:.1f} %", measured),
-        ("Name last, predicted", f"{100 * found.hit_ratio_then:.1f} %", predicted),
+        ("Name last, predicted", f"{100 * lint.hit_ratio_then:.1f} %", predicted),
         ("Name last, measured", f"{then:.1f} %", measured),
     ]

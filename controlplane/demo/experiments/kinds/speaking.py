@@ -35,8 +35,8 @@ class Voice:
         return self.gateway.chat(self.model, messages, namespace=self.namespace.slug)
 
 
-def place_of(actor: Actor, place: tuple[str, str]) -> tuple[Organisation, Namespace]:
-    org, ns = place
+def place_of(actor: Actor, slugs: tuple[str, str]) -> tuple[Organisation, Namespace]:
+    org, ns = slugs
     try:
         organisation = organisation_for(actor, org, OPERATE)
         return organisation, namespace_for(actor, organisation, ns)
@@ -45,8 +45,8 @@ def place_of(actor: Actor, place: tuple[str, str]) -> tuple[Organisation, Namesp
 
 
 @contextmanager
-def speaking(actor: Actor, place: tuple[str, str]) -> Iterator[Voice]:
-    organisation, namespace = place_of(actor, place)
+def speaking(actor: Actor, slugs: tuple[str, str]) -> Iterator[Voice]:
+    organisation, namespace = place_of(actor, slugs)
     address = gateway_address()
     if address is None:
         raise NotPossible("No gateway has joined this fleet yet.")
