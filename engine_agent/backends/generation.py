@@ -31,7 +31,7 @@ class Told:
 
     @property
     def admissions(self) -> tuple[Admission, ...]:
-        return tuple(self._admitted[place] for place in range(self._prompts))
+        return tuple(self._admitted[prompt_index] for prompt_index in range(self._prompts))
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
         """Iterate over deltas as they come. Raises the RequestError that ended the job."""
@@ -91,10 +91,10 @@ async def probe_seconds(
 
     Raises EngineFailed, DeadlinePassed.
     """
-    began, before = time.perf_counter(), generated_tokens()
+    began, tokens_before = time.perf_counter(), generated_tokens()
     asking = asyncio.create_task(_probed(generate))
     while not (await asyncio.wait({asking}, timeout=PROBE_LOOK_SECONDS))[0]:
-        if generated_tokens() > before:
+        if generated_tokens() > tokens_before:
             asking.cancel()
             return time.perf_counter() - began
     await asking
@@ -103,6 +103,6 @@ async def probe_seconds(
 
 async def _probed(generate: Callable[[Generate], Awaitable[Generation]]) -> None:
     params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-    asked = Generate("probe", NOBODY, ((1, 1),), params, kind="probe", deadline_seconds=PROBE_SECONDS)
-    async for _ in await generate(asked):
+    request = Generate("probe", NOBODY, ((1, 1),), params, kind="probe", deadline_seconds=PROBE_SECONDS)
+    async for _ in await generate(request):
         pass

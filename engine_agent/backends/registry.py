@@ -56,7 +56,9 @@ def _found() -> dict[str, EntryPoint]:
         folder.parent.name: EntryPoint(folder.parent.name, f"{__package__}.{folder.parent.name}.entry:BACKEND", GROUP)
         for folder in sorted(HERE.glob("*/entry.py"))
     }
-    return {one.name: one for one in entry_points(group=GROUP)} | ours  # ours cannot be replaced
+    return {
+        entry_point.name: entry_point for entry_point in entry_points(group=GROUP)
+    } | ours  # ours cannot be replaced
 
 
 def backend_names() -> tuple[str, ...]:

@@ -46,10 +46,10 @@ class FlatPages:
         assert pages <= len(self._free)
         if not pages:
             return []
-        taken = self._free[-pages:]
+        taken_pages = self._free[-pages:]
         del self._free[-pages:]
-        taken.reverse()
-        return taken
+        taken_pages.reverse()
+        return taken_pages
 
     def give_back(self, kv_format: str, pages: Sequence[int]) -> None:
         self._free.extend(pages)

@@ -28,8 +28,8 @@ def flat_pages(stock: KVCacheManager, names: Iterable[str]) -> FlatPages:
     groups = stock.kv_cache_config.kv_cache_groups
     kinds = [type(group.kv_cache_spec) for group in groups]
     if kinds != [FullAttentionSpec]:
-        said = ", ".join(kind.__name__ for kind in kinds)
-        raise UnsupportedModel(f"one kind of full attention in all layers is served under policies, found {said}")
+        kind_names = ", ".join(kind.__name__ for kind in kinds)
+        raise UnsupportedModel(f"one kind of full attention in all layers is served under policies, found {kind_names}")
     config = stock.kv_cache_config
     page_bytes = groups[0].kv_cache_spec.page_size_bytes * len(groups[0].layer_names)
     return FlatPages(range(1, config.num_blocks), page_bytes, tuple(names))
@@ -72,7 +72,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         num_lookahead_tokens: int = 0,
         num_external_computed_tokens: int = 0,
         delay_cache_blocks: bool = False,
-        **others: Any,
+        **unused_arguments: Any,
     ) -> KVCacheBlocks | None:
         """Return the request's new blocks. Without room, move the request to preempt to the end of the list: None."""
         assert not num_external_computed_tokens
@@ -173,11 +173,11 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         )
 
     def _grow(self, sequence: BlockSequence, request: Request, upto: int) -> Deferred | None:
-        known = len(sequence.tokens)
-        if upto <= len(sequence.pages) * self.manager.cache.block_tokens and known >= request.num_tokens:
+        known_tokens = len(sequence.tokens)
+        if upto <= len(sequence.pages) * self.manager.cache.block_tokens and known_tokens >= request.num_tokens:
             return None
-        fresh = request.all_token_ids[known : request.num_tokens]
-        room = max(0, upto - max(known, request.num_tokens))
+        fresh = request.all_token_ids[known_tokens : request.num_tokens]
+        room = max(0, upto - max(known_tokens, request.num_tokens))
         return self.manager.grow(sequence, fresh, room_for_tokens=room)
 
     def _fill(self, sequence: BlockSequence, upto: int) -> None:

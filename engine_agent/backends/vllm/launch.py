@@ -182,5 +182,7 @@ def check_room(model: ModelConfig, pool_bytes: int, context_tokens: int, *, elem
     """
     token_bytes = 2 * model.layers * model.kv_heads * model.head_size * element_bytes
     if (tokens := int(pool_bytes // token_bytes)) < context_tokens:
-        said = f"{pool_bytes / 2**20:,.1f} MiB hold {tokens:,} tokens, fewer than the context of {context_tokens:,}"
-        raise BadSetting("pool_bytes", f"{said}: raise --pool, or lower --context")
+        shortfall = (
+            f"{pool_bytes / 2**20:,.1f} MiB hold {tokens:,} tokens, fewer than the context of {context_tokens:,}"
+        )
+        raise BadSetting("pool_bytes", f"{shortfall}: raise --pool, or lower --context")
