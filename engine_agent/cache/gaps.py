@@ -107,17 +107,20 @@ class _Run:
     def made(self) -> list[float]:
         return self.born_by_age or [self.born] * len(_AGES)
 
-    def is_as_old_as(self, other: "_Run") -> bool:
-        return all(abs(one - two) <= age / 16 for one, two, age in zip(self.made(), other.made(), _AGES, strict=True))
+    def is_as_old_as(self, run: "_Run") -> bool:
+        return all(
+            abs(own_birth - run_birth) <= age / 16
+            for own_birth, run_birth, age in zip(self.made(), run.made(), _AGES, strict=True)
+        )
 
     def renew(self, alive: Sequence[int], now: float) -> list[int]:
         """Return under which of these ages the run is alive. Under all others it counts as recomputed now."""
-        before = self.made()
-        self.born_by_age = after = [now] * len(_AGES)
-        still = [which for which in alive if now - before[which] < _AGES[which]]
+        previous_births = self.made()
+        self.born_by_age = births = [now] * len(_AGES)
+        still = [which for which in alive if now - previous_births[which] < _AGES[which]]
         for which in still:
-            after[which] = before[which]
-        self.dies = min(map(add, after, _AGES))
+            births[which] = previous_births[which]
+        self.dies = min(map(add, births, _AGES))
         return still
 
 
@@ -233,8 +236,10 @@ class ReuseGaps:
         self._whatever_age *= keep
         if self._absolute:
             self._absolute = array("d", [blocks * keep for blocks in self._absolute])
-        self._histogram = {cell: kept for cell, blocks in self._histogram.items() if (kept := blocks * keep) > _TRACE}
-        self._parted = {depth: kept for depth, unsure in self._parted.items() if (kept := unsure * keep) > _TRACE}
+        self._histogram = {
+            cell: decayed for cell, blocks in self._histogram.items() if (decayed := blocks * keep) > _TRACE
+        }
+        self._parted = {depth: decayed for depth, unsure in self._parted.items() if (decayed := unsure * keep) > _TRACE}
         self._tidy(now)
 
     # Queries
@@ -320,10 +325,10 @@ class ReuseGaps:
         hits, mean_gap = self._hits_without_age(min(ttl, age), limit)
         if age == inf or not hits:
             return hits
-        alone, _ = self._hits_without_age(age, inf)
-        lost = alone * (1 - self._survival(age))
+        hits_by_age_only, _ = self._hits_without_age(age, inf)
+        lost = hits_by_age_only * (1 - self._survival(age))
         gaps_within_age = 1 + age / max(mean_gap, age / 1_000)
-        return float(max(0.0, hits - lost * (hits / alone) ** gaps_within_age))
+        return float(max(0.0, hits - lost * (hits / hits_by_age_only) ** gaps_within_age))
 
     def _hits_without_age(self, ttl: float, limit: float) -> tuple[float, float]:
         """Return the hit blocks, and their mean gap."""
@@ -359,49 +364,51 @@ class ReuseGaps:
         """Mark a chain's known runs as used again, from the head to where the chain parts; add the rest as new."""
         depths, length = self._depths, len(digests)
         marks = [digests[depth] for depth in depths[: bisect_left(depths, length)]]
-        found = self._known(marks)
-        known = len(found)
+        known_runs = self._known(marks)
+        known_count = len(known_runs)
         slot = used_in = len(self._recency)
         last: _Run | None = None
         alive: Sequence[int] = _EVERY_AGE
         start = above = first = 0
-        while first < known and found[first].slot != slot:  # a mark may be out of order after depths were dropped
-            run = found[first]
+        while (
+            first < known_count and known_runs[first].slot != slot
+        ):  # a mark may be out of order after depths were dropped
+            run = known_runs[first]
             is_together, used_in = run.slot == used_in, run.slot
-            after = known if found[-1] is run else first + 1
-            while after < known and found[after] is run:
-                after += 1
-            if after == known:
-                stop = self._parting(run, digests, after - 1)
+            next_mark = known_count if known_runs[-1] is run else first + 1
+            while next_mark < known_count and known_runs[next_mark] is run:
+                next_mark += 1
+            if next_mark == known_count:
+                stop = self._parting(run, digests, next_mark - 1)
             else:
-                stop = min(run.end, max(found[after].start, depths[after]))
+                stop = min(run.end, max(known_runs[next_mark].start, depths[next_mark]))
             stop = min(max(start, stop), length)
-            head, last = last, run if stop >= run.end else self._cut(run, stop, marks[first:after], after)
+            head, last = last, run if stop >= run.end else self._cut(run, stop, marks[first:next_mark], next_mark)
             alive = self._use(last, start, stop, alive, now)
             if is_together and head and self._merge(head, last, marks[above:first]):
                 first = above
-            start, above, first = stop, first, after
+            start, above, first = stop, first, next_mark
         if start < length:
             self._extend(last, start, digests, marks[first:], now)
         self._recency.append(length)
 
     def _known(self, marks: Sequence[bytes]) -> list[_Run]:
         """Return the runs of the leading known marks. A known mark implies all marks above it, even missing ones."""
-        found = list(map(self._runs.get, marks))
-        while found and found[-1] is None:
-            found.pop()
-        if None in found:
-            self._fill(found, marks)
-        return cast("list[_Run]", found)
+        runs = list(map(self._runs.get, marks))
+        while runs and runs[-1] is None:
+            runs.pop()
+        if None in runs:
+            self._fill(runs, marks)
+        return cast("list[_Run]", runs)
 
-    def _fill(self, found: list[_Run | None], marks: Sequence[bytes]) -> None:
+    def _fill(self, runs: list[_Run | None], marks: Sequence[bytes]) -> None:
         """Assign each mark without a run to the run above, if that extends so far, or else to the next run."""
-        for at, run in enumerate(found):
+        for at, run in enumerate(runs):
             if run is None:
-                above = found[at - 1] if at else None
+                above = runs[at - 1] if at else None
                 if above is None or above.end <= self._depths[at]:
-                    above = next(below for below in found[at:] if below is not None)
-                found[at] = self._runs[marks[at]] = above
+                    above = next(below for below in runs[at:] if below is not None)
+                runs[at] = self._runs[marks[at]] = above
 
     def _parting(self, run: _Run, digests: Sequence[bytes], mark: int) -> int:
         """Return where a chain leaves its last known run: at the run's end, or before its next mark or print."""
@@ -432,9 +439,9 @@ class ReuseGaps:
             self._depths = tuple(sorted((*self._depths, (depth + below) // 2)))
             self._parted[depth] = 0.0
 
-    def _cut(self, run: _Run, stop: int, marks: Sequence[bytes], after: int) -> _Run:
+    def _cut(self, run: _Run, stop: int, marks: Sequence[bytes], next_mark: int) -> _Run:
         """Return the part of the run above `stop`, with these marks. The part below stays a run while it has marks."""
-        if after == len(self._depths) or self._depths[after] >= run.end:
+        if next_mark == len(self._depths) or self._depths[next_mark] >= run.end:
             run.tail = b""
             return run
         head = run.split(stop)
@@ -479,7 +486,7 @@ class ReuseGaps:
             run = _Run(start, len(digests), slot=len(self._recency), now=now)
             self._run_count += 1
         run.end = len(digests)
-        run.tail = b"".join([digests[-back][:_PRINT] for back in _BACK if back <= run.end])
+        run.tail = b"".join([digests[-distance][:_PRINT] for distance in _BACK if distance <= run.end])
         for mark in marks:
             self._runs[mark] = run
 
@@ -506,16 +513,16 @@ class ReuseGaps:
         """Forget runs past the horizon or without marks, thin the rest if too many, and renumber the slots."""
         self._drop_useless_depths()
         runs = sorted(dict.fromkeys(self._runs.values()), key=attrgetter("slot"))
-        kept = [run for run in runs if now - run.last_use <= HORIZON_SECONDS]
+        remaining_runs = [run for run in runs if now - run.last_use <= HORIZON_SECONDS]
         while True:
-            if len(kept) < len(runs):
-                staying = set(kept)
+            if len(remaining_runs) < len(runs):
+                staying = set(remaining_runs)
                 self._runs = {mark: run for mark, run in self._runs.items() if run in staying}
-                runs = kept
+                runs = remaining_runs
             cost = len(self._runs) + _RUN_COST * len(runs)
             if cost <= _FULL * self._max_cost or len(runs) == 1:
                 break
-            kept = self._thin(runs, max(1.0, _THINNED * self._max_cost / cost * len(runs)))
+            remaining_runs = self._thin(runs, max(1.0, _THINNED * self._max_cost / cost * len(runs)))
         self._run_count = len(runs)
         self._slot_limit = 4 * len(runs) + _MIN_SLOTS
         self._recency = _Recency()
@@ -526,33 +533,33 @@ class ReuseGaps:
                 run.slot = len(self._recency)
             self._recency.append(blocks)
 
-    def _thin(self, runs: list[_Run], wanted: float) -> list[_Run]:
+    def _thin(self, runs: list[_Run], target_count: float) -> list[_Run]:
         """Thin the runs, oldest first as given. A run's claim is its share of its own and all later blocks."""
         weights = [(run.end - run.start) / run.chance for run in runs]
         claims = [weight / (newer or 1) for weight, newer in zip(weights[::-1], accumulate(weights[::-1]), strict=True)]
-        factor = _factor(sorted(claims), wanted)
-        kept = []
+        factor = _factor(sorted(claims), target_count)
+        remaining_runs = []
         due = self._due
         for run, claim in zip(runs, reversed(claims), strict=True):
             stays = factor * claim
             if stays >= 1:
-                kept.append(run)
+                remaining_runs.append(run)
                 continue
             due += stays
             if due >= 1:
                 due -= 1
                 run.chance *= stays
-                kept.append(run)
+                remaining_runs.append(run)
         self._due = due
-        return kept
+        return remaining_runs
 
 
-def _factor(claims: list[float], wanted: float) -> float:
-    """Return the factor with which the ascending claims become chances of at most 1 that sum up to `wanted`."""
+def _factor(claims: list[float], target_sum: float) -> float:
+    """Return the factor with which the ascending claims become chances of at most 1 that sum up to `target_sum`."""
     sums = list(accumulate(claims))
     for surely in range(len(claims)):
         last = len(claims) - 1 - surely
-        factor = (wanted - surely) / sums[last] if sums[last] else inf
+        factor = (target_sum - surely) / sums[last] if sums[last] else inf
         if factor * claims[last] <= 1:
             return max(0.0, factor)
     return inf

@@ -35,16 +35,16 @@ class Holds:
             return refused
         for run in path:
             self._use(hold.namespace, run)
-        taken = self.take(hold, needed, now)
+        taken_pages = self.take(hold, needed, now)
         if path:  # eviction may have split a run of it, where a part of its host copy was evicted
             path = path[-1].from_root()
-        if isinstance(taken, Refused):  # only possible with mixed formats
+        if isinstance(taken_pages, Refused):  # only possible with mixed formats
             for run in reversed(path):
                 self._unuse(hold.namespace, run)
-            return taken
+            return taken_pages
         for run in loads:
-            self._load(hold.namespace, run, taken[: len(run.digests)])
-            del taken[: len(run.digests)]
+            self._load(hold.namespace, run, taken_pages[: len(run.digests)])
+            del taken_pages[: len(run.digests)]
         pages: list[int] = []
         for run in path:
             run.hits += 1
@@ -54,13 +54,17 @@ class Holds:
         if path:
             hold.tree, hold.anchor, hold.depth = path[-1].tree, path[-1], depth
         hold.namespace.holds.add(hold)
-        return pages + taken
+        return pages + taken_pages
 
     def _refusal(self, hold: Hold, path: list[Run], pages: int) -> Refused | None:
         """Return why the pages cannot be taken, before the path is leased, so that a failed attempt costs little."""
         device, page_bytes = self._books.device, self._books.device.storage.page_bytes(hold.kv_format)
-        kept = sum(len(copy.pages) for run in path if (copy := run.copies[DEVICE]) and copy.is_listed)
-        return device.refusal(hold.namespace.accounts[DEVICE], pages * page_bytes, kept * page_bytes) if pages else None
+        reused_pages = sum(len(copy.pages) for run in path if (copy := run.copies[DEVICE]) and copy.is_listed)
+        return (
+            device.refusal(hold.namespace.accounts[DEVICE], pages * page_bytes, reused_pages * page_bytes)
+            if pages
+            else None
+        )
 
     def take(self, hold: Hold, pages: int, now: float) -> list[int] | Refused:
         """Take pages for future blocks."""

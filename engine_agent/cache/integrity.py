@@ -15,14 +15,14 @@ from engine_agent.cache.tiers import Tier
 
 
 def problems(books: Books, sequences: Collection[Sequence]) -> list[str]:
-    found: list[str] = []
+    all_problems: list[str] = []
     for namespace in books.namespaces.values():
-        found += _namespace_problems(books, namespace)
-    found += _hold_problems(sequences)
-    found += _page_problems(books, sequences)
+        all_problems += _namespace_problems(books, namespace)
+    all_problems += _hold_problems(sequences)
+    all_problems += _page_problems(books, sequences)
     for tier in books.tiers:
-        found += _tier_problems(books, tier)
-    return found
+        all_problems += _tier_problems(books, tier)
+    return all_problems
 
 
 def _namespace_problems(books: Books, namespace: Namespace) -> Iterator[str]:
@@ -40,14 +40,14 @@ def _namespace_problems(books: Books, namespace: Namespace) -> Iterator[str]:
             yield f"{name}: a sequence holds a tree that nobody finds"
     yield from _pin_problems(namespace)
     counters = namespace.counters
-    gone = (
+    removed_blocks = (
         counters.expired_blocks + counters.evicted_blocks + counters.quota_blocks
         + counters.purged_blocks + counters.disabled_blocks
     )  # fmt: skip
     if blocks != namespace.indexed_blocks or runs != namespace.runs:
         yield f"{name}: {blocks} blocks in {runs} runs, noted are {namespace.indexed_blocks} in {namespace.runs}"
-    if counters.inserted_blocks != gone + blocks:
-        yield f"{name}: {counters.inserted_blocks} blocks inserted, {gone} gone and {blocks} there"
+    if counters.inserted_blocks != removed_blocks + blocks:
+        yield f"{name}: {counters.inserted_blocks} blocks inserted, {removed_blocks} gone and {blocks} there"
     for tier, account in zip(books.tiers, namespace.accounts, strict=True):
         idle = sum(
             len(copy.pages) * tier.storage.page_bytes(copy.run.tree.kv_format)
@@ -95,7 +95,7 @@ def _pin_problems(namespace: Namespace) -> Iterator[str]:
 
 def _hold_problems(sequences: Collection[Sequence]) -> Iterator[str]:
     """Check that each run has as many holders as there are sequences whose chain leads through it."""
-    held: Counter[int] = Counter()
+    sequences_by_run: Counter[int] = Counter()
     runs: dict[int, Run] = {}
     for sequence in sequences:
         hold = sequence.hold
@@ -103,12 +103,12 @@ def _hold_problems(sequences: Collection[Sequence]) -> Iterator[str]:
         if hold and run and run.end != hold.depth:
             yield f"{sequence.namespace}: a sequence holds {hold.depth} blocks by a run that ends at {run.end}"
         while run and run.parent:
-            held[id(run)] += 1
+            sequences_by_run[id(run)] += 1
             runs[id(run)] = run
             run = run.parent
     for number, run in runs.items():
-        if held[number] != run.holders:
-            yield f"{run.tree.namespace}: {run.holders} holders noted, {held[number]} sequences hold the run"
+        if sequences_by_run[number] != run.holders:
+            yield f"{run.tree.namespace}: {run.holders} holders noted, {sequences_by_run[number]} sequences hold the run"
 
 
 def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[str]:
@@ -133,7 +133,9 @@ def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[st
     accounts |= {sequence.owner.accounts[DEVICE].serial: sequence.owner for sequence in sequences}
     for serial, namespace in accounts.items():
         account = namespace.accounts[DEVICE]
-        for kv_format in account.resident_by_format | {name: 0 for one, name in charged if one == serial}:
+        for kv_format in account.resident_by_format | {
+            name: 0 for account_serial, name in charged if account_serial == serial
+        }:
             noted, holds = account.resident_by_format.get(kv_format, 0), charged[serial, kv_format]
             if noted != holds:
                 yield f"{namespace.namespace}: charged for {noted} bytes of {kv_format} on the device, holds {holds}"

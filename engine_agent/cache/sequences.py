@@ -79,10 +79,10 @@ class Sequence:
     def append(self, tokens: "array[int]") -> None:
         self.tokens += tokens
         chain, width = self.chain, self.identity.block_tokens
-        known = len(chain.digests)
-        if len(self.tokens) // width > known:
-            parent = chain.digests[-1] if known else chain.root
-            chain.digests += block_keys(parent, packed_tokens(self.tokens[known * width :]), width)
+        known_blocks = len(chain.digests)
+        if len(self.tokens) // width > known_blocks:
+            parent = chain.digests[-1] if known_blocks else chain.root
+            chain.digests += block_keys(parent, packed_tokens(self.tokens[known_blocks * width :]), width)
 
     def copy(self, hold: Hold) -> "Sequence":
         """Return a sequence with a second table of the same pages."""
