@@ -95,7 +95,7 @@ def _pin_problems(namespace: Namespace) -> Iterator[str]:
 
 def _hold_problems(sequences: Collection[Sequence]) -> Iterator[str]:
     """Check that each run has as many holders as there are sequences whose chain leads through it."""
-    sequences_by_run: Counter[int] = Counter()
+    holder_counts: Counter[int] = Counter()
     runs: dict[int, Run] = {}
     for sequence in sequences:
         hold = sequence.hold
@@ -103,12 +103,12 @@ def _hold_problems(sequences: Collection[Sequence]) -> Iterator[str]:
         if hold and run and run.end != hold.depth:
             yield f"{sequence.namespace}: a sequence holds {hold.depth} blocks by a run that ends at {run.end}"
         while run and run.parent:
-            sequences_by_run[id(run)] += 1
+            holder_counts[id(run)] += 1
             runs[id(run)] = run
             run = run.parent
     for number, run in runs.items():
-        if sequences_by_run[number] != run.holders:
-            yield f"{run.tree.namespace}: {run.holders} holders noted, {sequences_by_run[number]} sequences hold the run"
+        if holder_counts[number] != run.holders:
+            yield f"{run.tree.namespace}: {run.holders} holders noted, {holder_counts[number]} sequences hold the run"
 
 
 def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[str]:

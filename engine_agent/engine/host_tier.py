@@ -47,8 +47,8 @@ class HostArena(PageArena):
 
     def copy(self, kv_format: str, sources: Sequence[int], targets: Sequence[int]) -> None:
         super().copy(kv_format, sources, targets)
-        for one in copy_rounds(sources, targets, 1):
-            self.checksums[targets[one]] = self.checksums[sources[one]]
+        for index in copy_rounds(sources, targets, 1):
+            self.checksums[targets[index]] = self.checksums[sources[index]]
 
     def zero(self, kv_format: str, pages: Sequence[int]) -> None:
         super().zero(kv_format, pages)
@@ -80,18 +80,18 @@ class HostTier:
         Pages in `spoilt` are stored as damaged.
         """
         size = self._device.page_bytes[kv_format]
-        most = max(ASIDE_BYTES // size, 1)
-        for first in range(0, len(demotions), most):
-            batch = demotions[first : first + most]
+        batch_size = max(ASIDE_BYTES // size, 1)
+        for first in range(0, len(demotions), batch_size):
+            batch = demotions[first : first + batch_size]
             aside = self._aside.get()
-            begins = self._device.offsets((one.page for one in batch), kv_format)
+            begins = self._device.offsets((demotion.page for demotion in batch), kv_format)
             page_copy(self._device.bytes, begins, [number * size for number in range(len(batch))], size, into=aside)
-            unsound = [one.host_page for one in batch if (kv_format, one.page) in spoilt]
-            self.submit(self._storing(kv_format, aside, [one.host_page for one in batch], unsound))
+            unsound = [demotion.host_page for demotion in batch if (kv_format, demotion.page) in spoilt]
+            self.submit(self._storing(kv_format, aside, [demotion.host_page for demotion in batch], unsound))
 
     def load(self, kv_format: str, loads: Sequence[Load]) -> None:
         """Start loads. `loaded` gets one answer for all of them, whatever happens."""
-        self.submit(self._loading(kv_format, [one.host_page for one in loads], [one.page for one in loads]))
+        self.submit(self._loading(kv_format, [load.host_page for load in loads], [load.page for load in loads]))
 
     def rewrite(self, kv_format: str, operations: Sequence[Rewrite]) -> None:
         self.submit(lambda: self.host.rewrite(kv_format, operations))
@@ -161,8 +161,8 @@ class HostTier:
         """Return a function that makes a job wait for all earlier work of the engine on the device."""
         if self._stream is None:
             return lambda: None
-        asked = torch.cuda.current_stream(self._device.bytes.device).record_event()
-        return lambda: torch.cuda.current_stream(self._device.bytes.device).wait_event(asked)
+        event = torch.cuda.current_stream(self._device.bytes.device).record_event()
+        return lambda: torch.cuda.current_stream(self._device.bytes.device).wait_event(event)
 
 
 def bring(host: Tensor, begins: Sequence[int], device: Tensor, ends: Sequence[int], size: int) -> Tensor:

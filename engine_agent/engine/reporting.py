@@ -127,15 +127,21 @@ def engine_levels(engine: Reported) -> dict[str, Any]:
     """Return how full the engine is, and what left its cache since the boot, for namespaces with any data."""
     cache = engine.manager.cache
     cache.now()  # so that expired blocks count as gone
-    found = [(tenant.namespace, cache.namespace(tenant.namespace)) for tenant in engine.tenants]
+    namespaces = [(tenant.namespace, cache.namespace(tenant.namespace)) for tenant in engine.tenants]
     return {
         "boot": engine.boot,
         "pool": engine_brief(engine)["pool"],
         "preemptions": engine.preemptions,
-        "namespaces": {name: _level(one) for name, one in found if any(_gone(one.counters)) or _is_resident(one)},
+        "namespaces": {
+            name: _level(namespace)
+            for name, namespace in namespaces
+            if any(_gone(namespace.counters)) or _is_resident(namespace)
+        },
         "evictions": _evictions(engine),
-        "formats": {name: held for name, one in found if (held := _formats(one))},
-        "pins": [_pin(one, cache.block_tokens) for one in engine.pins.status()],
+        "formats": {
+            name: bytes_by_format for name, namespace in namespaces if (bytes_by_format := _formats(namespace))
+        },
+        "pins": [_pin(pin_status, cache.block_tokens) for pin_status in engine.pins.status()],
     }
 
 
@@ -165,42 +171,42 @@ def _is_served(engine: Reported, namespace: str) -> bool:
     return namespace != NOBODY and engine.tenants.known(namespace) is not None
 
 
-def _formats(found: Namespace) -> dict[str, int]:
+def _formats(namespace: Namespace) -> dict[str, int]:
     """Return bytes on the device by format; formats without bytes are left out."""
-    return {name: size for name, size in found.accounts[0].resident_by_format.items() if size}
+    return {name: size for name, size in namespace.accounts[0].resident_by_format.items() if size}
 
 
 def _pin(status: Mapping[str, Any], block_tokens: int) -> dict[str, Any]:
-    wanted = status["wanted_blocks"]
+    wanted_blocks = status["wanted_blocks"]
     return {
         **{name: status[name] for name in ("id", "namespace", "state", "is_warming", "resident_bytes", "problem")},
-        "wanted_tokens": None if wanted is None else wanted * block_tokens,
+        "wanted_tokens": None if wanted_blocks is None else wanted_blocks * block_tokens,
         "resident_tokens": status["resident_blocks"] * block_tokens,
     }
 
 
-def _level(found: Namespace) -> dict[str, int]:
-    device, *lower = found.accounts
-    resident = {"resident_bytes": device.resident_bytes, "host_bytes": sum(one.resident_bytes for one in lower)}
-    return {**resident, **dict(zip(_GONE, _gone(found.counters), strict=True))}
+def _level(namespace: Namespace) -> dict[str, int]:
+    device, *lower = namespace.accounts
+    resident = {"resident_bytes": device.resident_bytes, "host_bytes": sum(account.resident_bytes for account in lower)}
+    return {**resident, **dict(zip(_GONE, _gone(namespace.counters), strict=True))}
 
 
-def _is_resident(found: Namespace) -> bool:
-    return any(account.resident_bytes for account in found.accounts)
+def _is_resident(namespace: Namespace) -> bool:
+    return any(account.resident_bytes for account in namespace.accounts)
 
 
 def engine_events(engine: Reported, since: int, boot: str) -> dict[str, Any]:
     """Return events after `since`, or the whole index if those are no longer available."""
     log = engine.manager.events
-    found = log.since(since, boot=boot)
-    if isinstance(found, Gap):
+    changes = log.since(since, boot=boot)
+    if isinstance(changes, Gap):
         snapshot = log.snapshot()
-        stored = [_stored(one) for one in snapshot.stored if one.namespace != NOBODY]
+        stored = [_stored(run) for run in snapshot.stored if run.namespace != NOBODY]
         return {"boot": snapshot.boot, "number": snapshot.number, "snapshot": stored}
     return {
-        "boot": found.boot,
-        "number": found.events[-1].number if found.events else since,
-        "events": [_event(event) for event in found.events if event.namespace != NOBODY],
+        "boot": changes.boot,
+        "number": changes.events[-1].number if changes.events else since,
+        "events": [_event(event) for event in changes.events if event.namespace != NOBODY],
     }
 
 
@@ -245,13 +251,15 @@ def _host(manager: BlockManager) -> dict[str, Any] | None:
 
 def _namespaces(engine: Reported) -> Iterator[dict[str, Any]]:
     """Iterate over the namespaces with data. Thousands of unused ones would only slow each poll down."""
-    running, waiting = (Counter(one.namespace for one in requests) for requests in (engine.running, engine.waiting))
+    running, waiting = (
+        Counter(request.namespace for request in requests) for requests in (engine.running, engine.waiting)
+    )
     cache = engine.manager.cache
     cache.now()  # so that expired blocks count as gone
     for tenant in engine.tenants:
-        found = cache.namespace(tenant.namespace)
+        namespace = cache.namespace(tenant.namespace)
         is_asked = tenant.namespace in running or tenant.namespace in waiting
-        if is_asked or any(_counted(found.counters)) or _is_resident(found):
+        if is_asked or any(_counted(namespace.counters)) or _is_resident(namespace):
             yield {
                 "namespace": tenant.namespace,
                 "organisation": tenant.organisation_id,
@@ -260,17 +268,17 @@ def _namespaces(engine: Reported) -> Iterator[dict[str, Any]]:
                 "revision": tenant.revision,
                 "running": running[tenant.namespace],
                 "waiting": waiting[tenant.namespace],
-                **_cached(engine, found),
+                **_cached(engine, namespace),
             }
 
 
-def _cached(engine: Reported, found: Namespace) -> dict[str, Any]:
-    device, *lower = found.accounts
+def _cached(engine: Reported, namespace: Namespace) -> dict[str, Any]:
+    device, *lower = namespace.accounts
     return {
-        "epoch": found.epoch,
+        "epoch": namespace.epoch,
         "resident_bytes": device.resident_bytes,
-        "resident_blocks": found.indexed_blocks,
-        "resident_bytes_by_dtype": _formats(found),
+        "resident_blocks": namespace.indexed_blocks,
+        "resident_bytes_by_dtype": _formats(namespace),
         "host_bytes": sum(account.resident_bytes for account in lower),
         "tiers": [
             {
@@ -280,10 +288,10 @@ def _cached(engine: Reported, found: Namespace) -> dict[str, Any]:
                 "reserved_bytes": account.shares.reserved_bytes,
                 "limit_bytes": account.shares.limit_bytes,
             }
-            for tier, account in zip(engine.manager.cache.books.tiers, found.accounts, strict=True)
+            for tier, account in zip(engine.manager.cache.books.tiers, namespace.accounts, strict=True)
         ],
-        "ghost_blocks": found.ghosts.blocks,
-        "counters": dict(zip(_OF_BLOCKS, _of_blocks(found.counters), strict=True)),
+        "ghost_blocks": namespace.ghosts.blocks,
+        "counters": dict(zip(_OF_BLOCKS, _of_blocks(namespace.counters), strict=True)),
     }
 
 

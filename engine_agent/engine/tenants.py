@@ -52,10 +52,10 @@ class Tenants:
 
     def tenant(self, namespace: str) -> Tenant:
         """Return an active tenant. Raises UnknownTenant."""
-        found = self.known(namespace)
-        if found is None or not found.is_active:
+        tenant = self.known(namespace)
+        if tenant is None or not tenant.is_active:
             raise UnknownTenant("", "this engine serves no such namespace, or its organisation is suspended")
-        return found
+        return tenant
 
     def known(self, namespace: str) -> Tenant | None:
         return self._own if namespace == NOBODY else self._held.tenants.get(namespace)
@@ -65,11 +65,11 @@ class Tenants:
 
         Raises RejectedSnapshot, HashMismatch, MalformedMessage.
         """
-        before = self._held
-        snapshot = change_apply(before.snapshot, news) if isinstance(news, Change) else news
-        after = self._reader.read(snapshot, before)
-        changed = (one for name, one in after.tenants.items() if _differs(before.tenants.get(name), one))
-        return Prepared(before, after, tuple(before.tenants.keys() - after.tenants.keys()), tuple(changed))
+        previous = self._held
+        snapshot = change_apply(previous.snapshot, news) if isinstance(news, Change) else news
+        current = self._reader.read(snapshot, previous)
+        changed = (tenant for name, tenant in current.tenants.items() if _differs(previous.tenants.get(name), tenant))
+        return Prepared(previous, current, tuple(previous.tenants.keys() - current.tenants.keys()), tuple(changed))
 
     def obey(self, prepared: Prepared) -> list[PurgeReceipt]:
         """Apply a prepared snapshot and return the receipts of its purges.
@@ -78,9 +78,11 @@ class Tenants:
         """
         if prepared.before is not self._held:
             raise HashMismatch(expected=prepared.before.snapshot.hash, found=self.snapshot.hash)
-        receipts = [self._manager.remove_namespace(gone) for gone in prepared.gone]
-        for one in prepared.changed:
-            receipt = self._manager.set_namespace(one.namespace, key=one.key, epoch=one.epoch, policy=one.policy)
+        receipts = [self._manager.remove_namespace(namespace) for namespace in prepared.gone]
+        for tenant in prepared.changed:
+            receipt = self._manager.set_namespace(
+                tenant.namespace, key=tenant.key, epoch=tenant.epoch, policy=tenant.policy
+            )
             receipts += [receipt] if receipt else []
         self._held = prepared.after
         return receipts
@@ -97,8 +99,8 @@ class Tenants:
         return own
 
 
-def _differs(known: Tenant | None, found: Tenant) -> bool:
+def _differs(previous: Tenant | None, current: Tenant) -> bool:
     """Return whether the block manager must be updated: names and revisions do not matter to it."""
-    if known is found:
+    if previous is current:
         return False
-    return known is None or (known.epoch, known.policy) != (found.epoch, found.policy)
+    return previous is None or (previous.epoch, previous.policy) != (current.epoch, current.policy)
