@@ -122,11 +122,7 @@ def _template_values(value: dict[str, Any]) -> dict[str, Any]:
 def _without_nulls(value: Any) -> Any:
     """Drop empty fields, because clients return messages as they received them, including fields without a value."""
     is_object = isinstance(value, dict)
-    return (
-        {key: field_value for key, field_value in value.items() if field_value is not None and field_value != []}
-        if is_object
-        else value
-    )
+    return {key: field for key, field in value.items() if field is not None and field != []} if is_object else value
 
 
 class _Object(BaseModel):

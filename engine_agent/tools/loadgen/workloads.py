@@ -31,7 +31,7 @@ class Vocabulary:
 
     def draw(self, count: int, *seed: object) -> tuple[int, ...]:
         """Return tokens that depend on the seed only; a shorter result is the beginning of a longer one."""
-        random_ = random.Random(":".join(str(one) for one in seed))
+        random_ = random.Random(":".join(str(part) for part in seed))
         return tuple(random_.choices(range(self.first, self.last + 1), k=count))
 
 
@@ -79,14 +79,14 @@ def trace_prompts(
     """
     long = max(1, round(block_tokens * scale))
     began = requests[0].at_seconds if requests else 0.0
-    asked = []
+    prompts = []
     for number, request in enumerate(requests):
-        tokens = [token for one in request.hash_ids for token in vocabulary.draw(long, seed, "block", one)]
-        wanted = max(1, round(request.input_tokens * scale))
-        rest = vocabulary.draw(max(0, wanted - len(tokens)), seed, "rest", number)
+        tokens = [token for hash_id in request.hash_ids for token in vocabulary.draw(long, seed, "block", hash_id)]
+        input_tokens = max(1, round(request.input_tokens * scale))
+        rest = vocabulary.draw(max(0, input_tokens - len(tokens)), seed, "rest", number)
         output = max(1, round(request.output_tokens * scale))
-        asked.append(Asked((*tokens[:wanted], *rest), output, request.at_seconds - began))
-    return asked
+        prompts.append(Asked((*tokens[:input_tokens], *rest), output, request.at_seconds - began))
+    return prompts
 
 
 def as_text(tokens: Sequence[int], tokens_per_word: float) -> str:
@@ -97,8 +97,8 @@ def as_text(tokens: Sequence[int], tokens_per_word: float) -> str:
 
 def word(token: int) -> str:
     """Return a word of two syllables or more, different for different tokens."""
-    found = ""
-    while token or len(found) < 4:
+    letters = ""
+    while token or len(letters) < 4:
         token, syllable = divmod(token, len(SYLLABLES))
-        found = SYLLABLES[syllable] + found
-    return found
+        letters = SYLLABLES[syllable] + letters
+    return letters

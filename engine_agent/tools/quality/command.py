@@ -78,8 +78,8 @@ def device_named(text: str) -> str:
 
 def plan_of(options: argparse.Namespace) -> Plan:
     plan = QUICK if options.quick else Plan()
-    given = {name: getattr(options, name) for name in ("formats", "documents", "tokens")}
-    return replace(plan, **{name: value for name, value in given.items() if value is not None})
+    overrides = {name: getattr(options, name) for name in ("formats", "documents", "tokens")}
+    return replace(plan, **{name: value for name, value in overrides.items() if value is not None})
 
 
 def _measured(options: argparse.Namespace) -> int:

@@ -132,8 +132,8 @@ class Reader:
         read = []
         for begin, end in steps:
             rows = [Row(pages.of(sequence), begin, end) for sequence in range(sequences)]
-            found = self.step(pages.arena, rows, documents[:, begin:end].flatten(), is_decode=begin >= prompt)
-            read.append(found.unflatten(0, (sequences, -1)))
+            step_output = self.step(pages.arena, rows, documents[:, begin:end].flatten(), is_decode=begin >= prompt)
+            read.append(step_output.unflatten(0, (sequences, -1)))
         return torch.cat(read, dim=1)
 
     def step(self, arena: Tensor, rows: Sequence[Row], tokens: Tensor, *, is_decode: bool = False) -> Tensor:

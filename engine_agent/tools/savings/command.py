@@ -122,9 +122,9 @@ async def measured(
         async with session() as opened:
             server = await find_server(opened, server, wants=options.prompts, vocabulary=vocabulary)
             prompts = Prompts(plan, vocabulary)
-            found = await measure(opened, server, plan, prompts, cpu_seconds=cpu_seconds, on_step=progress.show)
-    kv_dtype = found.sides["with"].outcomes[0].kv_dtype
-    return Result(server, plan, found, machine, _room(options, plan, kv_dtype), kv_dtype)
+            measurement = await measure(opened, server, plan, prompts, cpu_seconds=cpu_seconds, on_step=progress.show)
+    kv_dtype = measurement.sides["with"].outcomes[0].kv_dtype
+    return Result(server, plan, measurement, machine, _room(options, plan, kv_dtype), kv_dtype)
 
 
 def _room(options: argparse.Namespace, plan: Plan, kv_dtype: str | None) -> Room | None:

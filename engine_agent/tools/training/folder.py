@@ -137,6 +137,6 @@ def parameters(model: Llama) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
-def same_weights(one: Llama, other: Llama) -> bool:
-    weights = other.state_dict()
-    return all(torch.equal(weight, weights[name]) for name, weight in one.state_dict().items())
+def same_weights(first: Llama, second: Llama) -> bool:
+    weights = second.state_dict()
+    return all(torch.equal(weight, weights[name]) for name, weight in first.state_dict().items())
