@@ -40,13 +40,13 @@ class Told:
                 raise output
             yield output
 
-    async def ready(self, asking: Awaitable[object]) -> None:
+    async def ready(self, submission: Awaitable[object]) -> None:
         """Wait until the request is sent and every prompt is admitted.
 
         Raises a RequestError. On any error or cancellation the request is withdrawn.
         """
         try:
-            await asking
+            await submission
             await self._ready
         except BaseException:
             self.cancel()
@@ -92,12 +92,12 @@ async def probe_seconds(
     Raises EngineFailed, DeadlinePassed.
     """
     began, tokens_before = time.perf_counter(), generated_tokens()
-    asking = asyncio.create_task(_probed(generate))
-    while not (await asyncio.wait({asking}, timeout=PROBE_LOOK_SECONDS))[0]:
+    probe = asyncio.create_task(_probed(generate))
+    while not (await asyncio.wait({probe}, timeout=PROBE_LOOK_SECONDS))[0]:
         if generated_tokens() > tokens_before:
-            asking.cancel()
+            probe.cancel()
             return time.perf_counter() - began
-    await asking
+    await probe
     return time.perf_counter() - began
 
 

@@ -319,8 +319,8 @@ class PagedBackend:
         except Exception:
             LOG.exception("a step failed; what was in it is lost, the engine goes on if its books are sound")
             self.engine.fail_all(EngineFailed("", "the engine failed in this step: its log says why"))
-            if wrong := self.engine.manager.check_integrity():
-                raise RuntimeError("; ".join(wrong[:5])) from None
+            if problems := self.engine.manager.check_integrity():
+                raise RuntimeError("; ".join(problems[:5])) from None
             return 0
 
     def _shut(self) -> None:

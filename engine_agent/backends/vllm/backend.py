@@ -68,8 +68,8 @@ class _Generation(Told):
         self._deadline: asyncio.TimerHandle | None = None
 
     def end_within(self, seconds: float) -> None:
-        late = DeadlinePassed("", "the request's time is over")
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, late)
+        timeout_error = DeadlinePassed("", "the request's time is over")
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, timeout_error)
 
     def end(self, error: RequestError | None) -> None:
         if self._deadline is not None:

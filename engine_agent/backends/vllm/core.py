@@ -166,8 +166,8 @@ class VllmCore:
     def _apply(self, message: bytes) -> str:
         return self._obey(news_decode(bytes(message)))
 
-    def _obey(self, news: Snapshot | Change) -> str:
-        receipts = self.tenants.apply(news)
+    def _obey(self, update: Snapshot | Change) -> str:
+        receipts = self.tenants.apply(update)
         self._keep(receipts)
         self._zero()
         self.pins.settle()

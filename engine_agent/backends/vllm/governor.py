@@ -40,12 +40,12 @@ class Setup:
         return {FIELD: asdict(self)}
 
     @classmethod
-    def unpacked(cls, config: object, otherwise: "Setup") -> "Setup":
+    def unpacked(cls, config: object, default: "Setup") -> "Setup":
         setup_fields = config.get(FIELD) if isinstance(config, Mapping) else None
         if not isinstance(setup_fields, Mapping):
-            return otherwise
+            return default
         return replace(
-            otherwise, **{**setup_fields, "kv_formats": tuple(setup_fields.get("kv_formats", otherwise.kv_formats))}
+            default, **{**setup_fields, "kv_formats": tuple(setup_fields.get("kv_formats", default.kv_formats))}
         )
 
 

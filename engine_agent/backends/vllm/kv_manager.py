@@ -82,7 +82,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         upto = min(computed + num_lookahead_tokens, self.max_model_len)
         if self._goes_on_within_its_last_block(sequence, min(computed, request.num_tokens), upto):
             return self.empty_kv_cache_blocks
-        had = len(sequence.pages)
+        pages_before = len(sequence.pages)
         try:
             deferred = self._grow(sequence, request, upto)
         except NeverFits:
@@ -92,7 +92,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
             self.make_room(request, deferred)
             return None
         self._fill(sequence, min(computed, request.num_tokens))
-        return self._told(sequence.pages[had:])
+        return self._told(sequence.pages[pages_before:])
 
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
         """Add tokens that were unknown when their blocks were allocated. Without room, the next step handles the

@@ -50,28 +50,28 @@ def _snapshot(entries: Mapping[str, Entry], policies: Mapping[str, Policy]) -> S
 
 def _entry(snapshot: Snapshot, name: str, policy: Policy) -> dict[str, Any]:
     previous_entry, new_hash = snapshot.entries.get(f"ns/{name}"), policy_hash(policy)
-    about = {"org": LOCAL, "slug": name, "policy": new_hash}
+    entry_fields = {"org": LOCAL, "slug": name, "policy": new_hash}
     if previous_entry is None:
-        return {**about, "epoch": 0, "key": _key(), "revision": 1}
+        return {**entry_fields, "epoch": 0, "key": _key(), "revision": 1}
     revision = previous_entry["revision"] + (previous_entry["policy"] != new_hash)
-    return {**about, "epoch": previous_entry["epoch"], "key": previous_entry["key"], "revision": revision}
+    return {**entry_fields, "epoch": previous_entry["epoch"], "key": previous_entry["key"], "revision": revision}
 
 
 def _policy(name: str, explicit_policy: Policy, kv_formats: Sequence[str]) -> Policy:
     """Return the policy as in a snapshot. Raises BadRequest."""
-    where = f"namespaces.{name[:80]}"
+    field_path = f"namespaces.{name[:80]}"
     if not isinstance(explicit_policy, Mapping):
-        raise BadRequest(where, "must be an object of policy fields, {} for the built-in ones")
+        raise BadRequest(field_path, "must be an object of policy fields, {} for the built-in ones")
     for unknown in sorted(explicit_policy.keys() - set(POLICY_FIELDS)):
-        raise BadRequest(f"{where}.{unknown[:80]}", f"is none of {', '.join(POLICY_FIELDS)}")
+        raise BadRequest(f"{field_path}.{unknown[:80]}", f"is none of {', '.join(POLICY_FIELDS)}")
     policy = {"kv_dtype": kv_formats[0], **explicit_policy}
     try:
         NamespacePolicy.from_effective(policy)
     except InvalidValue as problem:
-        raise BadRequest(f"{where}.{problem.field}", problem.message) from problem
+        raise BadRequest(f"{field_path}.{problem.field}", problem.message) from problem
     if policy["kv_dtype"] not in kv_formats:
         served = ", ".join(kv_formats)
-        raise BadRequest(f"{where}.kv_dtype", f"{policy['kv_dtype']!r} is not served here, only {served}")
+        raise BadRequest(f"{field_path}.kv_dtype", f"{policy['kv_dtype']!r} is not served here, only {served}")
     return {field: None if value == math.inf else value for field, value in policy.items()}  # null: no bound
 
 

@@ -52,8 +52,8 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         self._refuse_what_is_unsupported()
         names = served_names(self.vllm_config)
         served = self.vllm_config.model_config.served_model_name or "model"
-        otherwise = Setup(model=served, kv_formats=names, is_stock=True)
-        setup = Setup.unpacked(self.vllm_config.additional_config, otherwise)
+        default_setup = Setup(model=served, kv_formats=names, is_stock=True)
+        setup = Setup.unpacked(self.vllm_config.additional_config, default_setup)
         pages = flat_pages(self.kv_cache_manager, setup.kv_formats)
         self.governor = Governor(pages, setup, block_tokens=self.block_size, clock=type(self).clock)
         self.kv_cache_manager = PolicyKVCacheManager(self.kv_cache_manager, self.governor.manager)
@@ -216,16 +216,16 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         holders = {
             running_request.request_id: self._holder(running_request) for running_request in self.running[position:]
         }
-        asking = holders[request.request_id]
-        chosen = victim(holders.values(), asking, is_own_limit=deferred.reason == "limit").key
-        namespace = asking.namespace
+        requester = holders[request.request_id]
+        chosen = victim(holders.values(), requester, is_own_limit=deferred.reason == "limit").key
+        namespace = requester.namespace
         if chosen is request and (len(self.running) == 1 or not self._can_return(request)):
             self.governor.notices.add("answer_cut", namespace, "an answer ended early: there is no block left for it")
             self._cut(request)
         else:
-            why = "the limit_share of its namespace" if deferred.reason == "limit" else "the pool"
+            cause = "the limit_share of its namespace" if deferred.reason == "limit" else "the pool"
             missing = f"{deferred.missing_bytes:,} bytes were missing for request {request.request_id}"
-            notice = f"request {chosen.request_id} is computed again later: {missing}; raise {why}"
+            notice = f"request {chosen.request_id} is computed again later: {missing}; raise {cause}"
             self.governor.notices.add("preemption", self._known[chosen.request_id].asked.namespace, notice)
         self._put_last(chosen)
 

@@ -63,8 +63,8 @@ def attention_error(layer: Any, builder: Any, cache: Tensor, *, block_tokens: in
         metadata = builder.build(0, attention_metadata)
         impl.forward(layer, query[part], key[part], value[part], cache, metadata, output=output[part])
     expected = reference(query, key, value, shape.scale)
-    off = (output.float() - expected).norm() / expected.norm()
-    return float(off) if torch.isfinite(off) else float("inf")
+    relative_error = (output.float() - expected).norm() / expected.norm()
+    return float(relative_error) if torch.isfinite(relative_error) else float("inf")
 
 
 def reference(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:

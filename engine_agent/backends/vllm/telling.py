@@ -84,13 +84,13 @@ def error_packed(error: Exception) -> list[Any] | None:
 
 
 def error_unpacked(packed_error: Any) -> Exception:
-    name, *about = packed_error
+    name, *arguments = packed_error
     error_types: Mapping[str, Callable[..., Exception]] = {
         "RejectedSnapshot": RejectedSnapshot,
         "MalformedMessage": MalformedMessage,
         "HashMismatch": lambda expected, actual: HashMismatch(expected=expected, found=actual),
     }
-    return error_types[name](*about) if name in error_types else request_error(name, *about)
+    return error_types[name](*arguments) if name in error_types else request_error(name, *arguments)
 
 
 def request_error(name: str, field: str, problem: str) -> RequestError:
@@ -98,8 +98,8 @@ def request_error(name: str, field: str, problem: str) -> RequestError:
 
 
 def _event(event: Event) -> list[Any]:
-    about = [event.number, event.kind, event.namespace, event.kv_format, bytes(event.root), event.tier]
-    return [*about, bytes(event.parent), event.digests.packed, event.is_gone]
+    header = [event.number, event.kind, event.namespace, event.kv_format, bytes(event.root), event.tier]
+    return [*header, bytes(event.parent), event.digests.packed, event.is_gone]
 
 
 def _event_read(
