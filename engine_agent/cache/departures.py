@@ -76,9 +76,9 @@ class Departures:
         if sound := copy.pages.index(page):
             self._books.split(run, sound)
         ghost = Ghost("evicted", None, now)
-        for lost in [candidate for candidate in (run, *run.below()) if not candidate.is_hollow]:
-            namespace.counters.damaged_blocks += len(lost.digests)
-            self.vacate(namespace, lost, ghost)
+        for damaged_run in [candidate for candidate in (run, *run.below()) if not candidate.is_hollow]:
+            namespace.counters.damaged_blocks += len(damaged_run.digests)
+            self.vacate(namespace, damaged_run, ghost)
 
     def tidy(self, namespace: Namespace, run: Run) -> None:
         """Remove structure that leads nowhere, and the tree when it is empty."""
@@ -194,7 +194,9 @@ class Departures:
         below.storage.assign(pages, lower)
         account.add_shadow(lower, below.storage.page_bytes(kv_format))
         below.changed(account)
-        books.operations.extend(Demote(kv_format, page, to) for page, to in zip(copy.pages, pages, strict=True))
+        books.operations.extend(
+            Demote(kv_format, page, host_page) for page, host_page in zip(copy.pages, pages, strict=True)
+        )
         books.events.publish("demoted", run, run.digests, tier=below.level)
         namespace.counters.demoted_blocks += len(pages)
         self._drop_copy(namespace, tier, copy)

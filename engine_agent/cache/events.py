@@ -95,8 +95,10 @@ class EventLog:
         self.number += 1
         tree = run.tree
         parent = run.digests[first_new - 1] if first_new > 0 else parent_digest(run)
-        where = self._tiers[tier]
-        self._keep(Event(self.number, kind, tree.namespace, tree.kv_format, tree.root, where, parent, digests, is_gone))
+        tier_name = self._tiers[tier]
+        self._keep(
+            Event(self.number, kind, tree.namespace, tree.kv_format, tree.root, tier_name, parent, digests, is_gone)
+        )
 
     def since(self, number: int, *, boot: str) -> Replay | Gap:
         oldest = self._kept[0].number if self._kept else self.number + 1

@@ -75,10 +75,10 @@ class ByTime:
 
     __slots__ = ("_count", "_heap", "_noted")
 
-    def __init__(self, noted: Literal["age_entry", "cap_entry"]) -> None:
+    def __init__(self, attribute: Literal["age_entry", "cap_entry"]) -> None:
         self._heap: list[tuple[float, int, Run]] = []
         self._count = 0
-        self._noted = noted  # the attribute of a run that holds its time in this queue
+        self._noted = attribute  # the attribute of a run that holds its time in this queue
 
     def add(self, at: float, run: Run) -> None:
         if at < getattr(run, self._noted):

@@ -100,9 +100,9 @@ class _Run:
 
     def still(self) -> "_Run":
         """Return a copy with only the fields that `resident_blocks` needs."""
-        twin = _Run(self.start, self.end, slot=self.slot, now=self.last_use)
-        twin.chance = self.chance
-        return twin
+        duplicate = _Run(self.start, self.end, slot=self.slot, now=self.last_use)
+        duplicate.chance = self.chance
+        return duplicate
 
     def made(self) -> list[float]:
         return self.born_by_age or [self.born] * len(_AGES)
@@ -117,11 +117,11 @@ class _Run:
         """Return under which of these ages the run is alive. Under all others it counts as recomputed now."""
         previous_births = self.made()
         self.born_by_age = births = [now] * len(_AGES)
-        still = [which for which in alive if now - previous_births[which] < _AGES[which]]
-        for which in still:
-            births[which] = previous_births[which]
+        surviving = [age_index for age_index in alive if now - previous_births[age_index] < _AGES[age_index]]
+        for age_index in surviving:
+            births[age_index] = previous_births[age_index]
         self.dies = min(map(add, births, _AGES))
-        return still
+        return surviving
 
 
 class _Recency:
@@ -246,12 +246,16 @@ class ReuseGaps:
 
     def still(self) -> "ReuseGaps":
         """Return a copy that another thread can query. It cannot record anything more."""
-        twin = ReuseGaps(block_tokens=self.block_tokens, half_life_seconds=self._half_life)
-        twin._histogram, twin._absolute = dict(self._histogram), self._absolute and self._absolute[:]
-        twin._whatever_age, twin._blocks, twin._prompt_tokens = self._whatever_age, self._blocks, self._prompt_tokens
-        twin._seconds, twin._halves_at, twin._until = self._seconds, self._halves_at, self._until
-        twin._runs = {number.to_bytes(8): run.still() for number, run in enumerate(set(self._runs.values()))}
-        return twin
+        duplicate = ReuseGaps(block_tokens=self.block_tokens, half_life_seconds=self._half_life)
+        duplicate._histogram, duplicate._absolute = dict(self._histogram), self._absolute and self._absolute[:]
+        duplicate._whatever_age, duplicate._blocks, duplicate._prompt_tokens = (
+            self._whatever_age,
+            self._blocks,
+            self._prompt_tokens,
+        )
+        duplicate._seconds, duplicate._halves_at, duplicate._until = self._seconds, self._halves_at, self._until
+        duplicate._runs = {number.to_bytes(8): run.still() for number, run in enumerate(set(self._runs.values()))}
+        return duplicate
 
     @property
     def prompt_tokens(self) -> float:
@@ -326,9 +330,9 @@ class ReuseGaps:
         if age == inf or not hits:
             return hits
         hits_by_age_only, _ = self._hits_without_age(age, inf)
-        lost = hits_by_age_only * (1 - self._survival(age))
+        lost_hits = hits_by_age_only * (1 - self._survival(age))
         gaps_within_age = 1 + age / max(mean_gap, age / 1_000)
-        return float(max(0.0, hits - lost * (hits / hits_by_age_only) ** gaps_within_age))
+        return float(max(0.0, hits - lost_hits * (hits / hits_by_age_only) ** gaps_within_age))
 
     def _hits_without_age(self, ttl: float, limit: float) -> tuple[float, float]:
         """Return the hit blocks, and their mean gap."""
@@ -336,9 +340,9 @@ class ReuseGaps:
         hits = waited = 0.0
         for cell, blocks in self._histogram.items():
             row = cell >> 8
-            some = blocks * by_gap[row] * by_distance[cell & 255]
-            hits += some
-            waited += some * (edges[row] + edges[row + 1]) / 2
+            cell_hits = blocks * by_gap[row] * by_distance[cell & 255]
+            hits += cell_hits
+            waited += cell_hits * (edges[row] + edges[row + 1]) / 2
         return hits, waited / hits if hits else 0.0
 
     def _survival(self, age: float) -> float:
@@ -353,10 +357,10 @@ class ReuseGaps:
         below, above = self._known_survival(at - 1), self._known_survival(at)
         return below + (above - below) * log(age / low) / log(high / low)
 
-    def _known_survival(self, which: int) -> float:
+    def _known_survival(self, age_index: int) -> float:
         assert self._absolute is not None
-        sliding, _ = self._hits_without_age(_AGES[which], inf)
-        return min(1.0, (self._whatever_age + self._absolute[which]) / sliding) if sliding else 1.0
+        sliding, _ = self._hits_without_age(_AGES[age_index], inf)
+        return min(1.0, (self._whatever_age + self._absolute[age_index]) / sliding) if sliding else 1.0
 
     # Bookkeeping
 
@@ -412,24 +416,25 @@ class ReuseGaps:
 
     def _parting(self, run: _Run, digests: Sequence[bytes], mark: int) -> int:
         """Return where a chain leaves its last known run: at the run's end, or before its next mark or print."""
-        end, tail, surely, beyond = run.end, run.tail, self._depths[mark] + 1, len(digests)
-        if tail and surely <= end <= beyond and digests[end - 1].startswith(tail[:_PRINT]):
+        end, tail, least_depth, most_depth = run.end, run.tail, self._depths[mark] + 1, len(digests)
+        if tail and least_depth <= end <= most_depth and digests[end - 1].startswith(tail[:_PRINT]):
             return end
-        below = self._depths[mark + 1] if mark + 1 < len(self._depths) else max(end, beyond)
-        lost = min(end, below) - beyond  # when the chain ends first, the run's later blocks cannot be found again
-        beyond = min(beyond, below)
+        below = self._depths[mark + 1] if mark + 1 < len(self._depths) else max(end, most_depth)
+        # When the chain ends first, the run's later blocks cannot be found again.
+        hidden_blocks = min(end, below) - most_depth
+        most_depth = min(most_depth, below)
         for at in range(0, len(tail), _PRINT):
             depth = end - _BACK[at // _PRINT]
-            if depth < surely:
+            if depth < least_depth:
                 break
             if depth < len(digests) and digests[depth].startswith(tail[at : at + _PRINT]):
-                surely = depth + 1
+                least_depth = depth + 1
                 break
-            beyond = min(beyond, depth)
-        self._look_closer(mark, max(beyond - surely, lost))
-        if not tail and surely <= end <= beyond:
+            most_depth = min(most_depth, depth)
+        self._look_closer(mark, max(most_depth - least_depth, hidden_blocks))
+        if not tail and least_depth <= end <= most_depth:
             return end
-        return max(surely, (surely + min(beyond, end)) // 2)
+        return max(least_depth, (least_depth + min(most_depth, end)) // 2)
 
     def _look_closer(self, mark: int, unsure: int) -> None:
         """Add a mark between this one and the next if many blocks depend on where chains part between them."""
@@ -460,8 +465,10 @@ class ReuseGaps:
     def _drop_useless_depths(self) -> None:
         """Drop added depths where chains no longer part on either side."""
         parted = [self._parted.get(depth, 0.0) for depth in self._depths]
-        busy = {depth for depth, around in zip(self._depths[1:], pairwise(parted), strict=True) if any(around)}
-        self._depths = tuple(depth for depth in self._depths if depth in busy or depth in self._first_depths)
+        used_depths = {
+            depth for depth, neighbours in zip(self._depths[1:], pairwise(parted), strict=True) if any(neighbours)
+        }
+        self._depths = tuple(depth for depth in self._depths if depth in used_depths or depth in self._first_depths)
 
     def _use(self, run: _Run, start: int, stop: int, alive: Sequence[int], now: float) -> Sequence[int]:
         """Use blocks start … stop of a chain, all of this run, again. Return the ages under which they were alive."""
@@ -502,12 +509,12 @@ class ReuseGaps:
     def _count_alive(self, alive: Sequence[int], blocks: float) -> None:
         if self._absolute is None:
             self._absolute = array("d", [0.0 for _ in _AGES])
-        for which in alive:
-            self._absolute[which] += blocks
+        for age_index in alive:
+            self._absolute[age_index] += blocks
 
-    def _faded(self, then: float) -> float:
-        """Return the share that remains now of a count made at `then`."""
-        return min(1.0, exp2(-((self._halves_at - then) // self._half_life)))
+    def _faded(self, counted_at: float) -> float:
+        """Return the share that remains now of a count made at `counted_at`."""
+        return min(1.0, exp2(-((self._halves_at - counted_at) // self._half_life)))
 
     def _tidy(self, now: float) -> None:
         """Forget runs past the horizon or without marks, thin the rest if too many, and renumber the slots."""
@@ -526,9 +533,9 @@ class ReuseGaps:
         self._run_count = len(runs)
         self._slot_limit = 4 * len(runs) + _MIN_SLOTS
         self._recency = _Recency()
-        for _, together in groupby(runs, key=attrgetter("slot")):
+        for _, run_group in groupby(runs, key=attrgetter("slot")):
             blocks = 0.0
-            for run in together:
+            for run in run_group:
                 blocks += (run.end - run.start) / run.chance
                 run.slot = len(self._recency)
             self._recency.append(blocks)
@@ -557,9 +564,9 @@ class ReuseGaps:
 def _factor(claims: list[float], target_sum: float) -> float:
     """Return the factor with which the ascending claims become chances of at most 1 that sum up to `target_sum`."""
     sums = list(accumulate(claims))
-    for surely in range(len(claims)):
-        last = len(claims) - 1 - surely
-        factor = (target_sum - surely) / sums[last] if sums[last] else inf
+    for certain_count in range(len(claims)):
+        last = len(claims) - 1 - certain_count
+        factor = (target_sum - certain_count) / sums[last] if sums[last] else inf
         if factor * claims[last] <= 1:
             return max(0.0, factor)
     return inf

@@ -59,24 +59,24 @@ def _namespace_problems(books: Books, namespace: Namespace) -> Iterator[str]:
 
 
 def _run_problems(run: Run) -> Iterator[str]:
-    where = f"run at block {run.start}"
+    location = f"run at block {run.start}"
     if len(run.created) != len(run.digests) and not run.is_hollow:
-        yield f"{where}: {len(run.digests)} digests and {len(run.created)} times of creation"
+        yield f"{location}: {len(run.digests)} digests and {len(run.created)} times of creation"
     if run.parent is None or run.parent.children.get(run.digests[0]) is not run or run.parent.end != run.start:
-        yield f"{where}: not where its parent leads"
+        yield f"{location}: not where its parent leads"
     if run.is_hollow and not run.children and not run.holders and not run.ghost:
-        yield f"{where}: hollow, and leads nowhere"
+        yield f"{location}: hollow, and leads nowhere"
     if not 0 <= run.strangers <= run.holders:
-        yield f"{where}: {run.strangers} of {run.holders} holders are strangers"
+        yield f"{location}: {run.strangers} of {run.holders} holders are strangers"
     if sum(child.holders for child in run.children.values()) > run.holders:
-        yield f"{where}: {run.holders} holders, fewer than below it"
+        yield f"{location}: {run.holders} holders, fewer than below it"
     for level, copy in enumerate(run.copies):
         if copy and len(copy.pages) != len(run.digests):
-            yield f"{where}: {len(copy.pages)} pages for {len(run.digests)} blocks"
+            yield f"{location}: {len(copy.pages)} pages for {len(run.digests)} blocks"
         if copy and copy.is_listed and (run.holders or run.pins) and not any(run.copies[:level]):
-            yield f"{where}: idle, with {run.holders} holders and {run.pins} pins"
+            yield f"{location}: idle, with {run.holders} holders and {run.pins} pins"
         if copy and not copy.is_listed and not run.holders and not run.pins:
-            yield f"{where}: in no list, and in nobody's use"
+            yield f"{location}: in no list, and in nobody's use"
 
 
 def _pin_problems(namespace: Namespace) -> Iterator[str]:
@@ -125,10 +125,10 @@ def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[st
         charged[serial, tree.kv_format] += pages * page_bytes(tree.kv_format)
     loose: set[int] = set()
     for sequence in sequences:
-        own = set(_loose_pages(sequence)) - loose
-        loose |= own
+        own_pages = set(_loose_pages(sequence)) - loose
+        loose |= own_pages
         serial = sequence.owner.accounts[DEVICE].serial
-        charged[serial, sequence.kv_format] += len(own) * page_bytes(sequence.kv_format)
+        charged[serial, sequence.kv_format] += len(own_pages) * page_bytes(sequence.kv_format)
     accounts = {namespace.accounts[DEVICE].serial: namespace for namespace in books.namespaces.values()}
     accounts |= {sequence.owner.accounts[DEVICE].serial: sequence.owner for sequence in sequences}
     for serial, namespace in accounts.items():
@@ -136,16 +136,19 @@ def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[st
         for kv_format in account.resident_by_format | {
             name: 0 for account_serial, name in charged if account_serial == serial
         }:
-            noted, holds = account.resident_by_format.get(kv_format, 0), charged[serial, kv_format]
-            if noted != holds:
-                yield f"{namespace.namespace}: charged for {noted} bytes of {kv_format} on the device, holds {holds}"
+            recorded_bytes, actual_bytes = account.resident_by_format.get(kv_format, 0), charged[serial, kv_format]
+            if recorded_bytes != actual_bytes:
+                yield (
+                    f"{namespace.namespace}: charged for {recorded_bytes} bytes of {kv_format} on the device, "
+                    f"holds {actual_bytes}"
+                )
         if account.resident_bytes != (total := sum(account.resident_by_format.values())):
             yield f"{namespace.namespace}: charged for {account.resident_bytes} bytes, {total} over all formats"
     used = books.device.storage.used_bytes
     if used != sum(charged.values()):
         yield f"the device has {used} bytes in use, {sum(charged.values())} are somebody's"
-    if lost := books.loose.keys() - loose:
-        yield f"{len(lost)} pages are noted as named by tables, and no table names them"
+    if orphaned_pages := books.loose.keys() - loose:
+        yield f"{len(orphaned_pages)} pages are noted as named by tables, and no table names them"
 
 
 def _loose_pages(sequence: Sequence) -> Iterator[int]:
@@ -158,10 +161,10 @@ def _loose_pages(sequence: Sequence) -> Iterator[int]:
     run = hold.anchor
     while run and run.parent:
         copy = run.copies[DEVICE]
-        own = sequence.pages[run.start : run.end]
-        if run.strangers and (copy is None or copy.pages.tolist() != own):
-            yield from own
-        elif copy is None or copy.pages[0] != own[0] or copy.pages[-1] != own[-1]:
+        own_pages = sequence.pages[run.start : run.end]
+        if run.strangers and (copy is None or copy.pages.tolist() != own_pages):
+            yield from own_pages
+        elif copy is None or copy.pages[0] != own_pages[0] or copy.pages[-1] != own_pages[-1]:
             yield -1  # neither its own nor the run's: charged to no account, so the sums will differ
         run = run.parent
 
@@ -174,8 +177,8 @@ def _tier_problems(books: Books, tier: Tier) -> Iterator[str]:
     for namespace in books.namespaces.values():
         account = namespace.accounts[tier.level]
         if account.over_limit_bytes and account.idle_bytes:
-            over = account.over_limit_bytes
-            yield f"{namespace.namespace}: {over} bytes over its limit of {tier.name}, with idle blocks"
+            excess_bytes = account.over_limit_bytes
+            yield f"{namespace.namespace}: {excess_bytes} bytes over its limit of {tier.name}, with idle blocks"
 
 
 def _trees(books: Books) -> Iterator[Tree]:

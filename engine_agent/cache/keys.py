@@ -170,8 +170,10 @@ def block_keys(parent: Digest, packed: bytes, block_tokens: int) -> Digests:
 
 def _no_token(tokens: Iterable[object]) -> InvalidValue:
     """Return an error with the wrong token's index. It shows numbers only; other values must not enter a log."""
-    index, wrong = next(((position, token) for position, token in enumerate(tokens) if not _is_token(token)), (0, None))
-    shown_token = wrong if isinstance(wrong, int) else type(wrong).__name__
+    index, invalid_token = next(
+        ((position, token) for position, token in enumerate(tokens) if not _is_token(token)), (0, None)
+    )
+    shown_token = invalid_token if isinstance(invalid_token, int) else type(invalid_token).__name__
     return InvalidValue(f"tokens[{index}]", shown_token, f"a whole number from 0 to {LARGEST_TOKEN}")
 
 

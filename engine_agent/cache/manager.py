@@ -115,10 +115,10 @@ class BlockManager:
             block_tokens=self.cache.block_tokens,
             salt=salt,
         )
-        own = token_array(tokens)
-        if not own:
+        token_ids = token_array(tokens)
+        if not token_ids:
             raise InvalidValue("tokens", "none", "at least one token")
-        return Sequence(owner, own, identity, cap_seconds=ttl_cap_checked(ttl_seconds))
+        return Sequence(owner, token_ids, identity, cap_seconds=ttl_cap_checked(ttl_seconds))
 
     def admit(self, sequence: Sequence, *, room_for_tokens: int = 0, counted: bool = True) -> Admitted | Deferred:
         """Lease the matched blocks and take pages for the rest.
@@ -227,8 +227,8 @@ class BlockManager:
 
         `room_for_tokens`: pages for that many further tokens, which are not known yet.
         """
-        hold, own = sequence.held("grow"), token_array(tokens)
-        new_pages = max(0, self.check_fits(sequence, len(own) + room_for_tokens) - len(sequence.pages))
+        hold, new_tokens = sequence.held("grow"), token_array(tokens)
+        new_pages = max(0, self.check_fits(sequence, len(new_tokens) + room_for_tokens) - len(sequence.pages))
         shared = self._shared_to_write(sequence)
         needed_pages = new_pages + len(shared)
         pages = self.cache.take(hold, needed_pages) if needed_pages else []  # most tokens go into a page that exists
@@ -240,7 +240,7 @@ class BlockManager:
             sequence.pages[block] = target
             self.cache.let_go_page(hold, source)
         sequence.pages += pages
-        sequence.append(own)
+        sequence.append(new_tokens)
         return None
 
     def fill(self, sequence: Sequence, upto_tokens: int) -> None:
@@ -256,9 +256,9 @@ class BlockManager:
     def fork(self, sequence: Sequence) -> Sequence:
         """Return a second sequence with the same past. The first to write to a shared page gets a copy, in `grow`."""
         hold = sequence.held("fork")
-        twin = sequence.copy(self.cache.fork(hold, sequence.pages))
-        self._sequences.add(twin)
-        return twin
+        duplicate = sequence.copy(self.cache.fork(hold, sequence.pages))
+        self._sequences.add(duplicate)
+        return duplicate
 
     def release(self, sequence: Sequence) -> None:
         """Release a finished, preempted or cancelled sequence: blocks without another lease become idle, private pages

@@ -132,8 +132,8 @@ class Pinning:
 
     def _activate(self, namespace: Namespace, pin: Pin) -> None:
         pin.state = "active"
-        if across := _run_across(pin):
-            self._books.split(across, shared_blocks(pin, across))
+        if crossing_run := _run_across(pin):
+            self._books.split(crossing_run, shared_blocks(pin, crossing_run))
         for run in covered_runs(pin):
             if not run.holders and not run.pins:
                 self._unlist(namespace, run)

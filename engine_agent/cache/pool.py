@@ -184,10 +184,10 @@ class Arena:
     def missing(self, kv_format: str, pages: int) -> int:
         """See `Storage.missing`. Sorting, draining and moving happen here, and only when there is no other room."""
         shelf = self._shelf(kv_format)
-        short = pages - shelf.free - self.empty_slabs * shelf.slots
-        if short > 0:
-            short -= self._make_room(shelf, -(-short // shelf.slots)) * shelf.slots
-        return max(0, short)
+        missing_pages = pages - shelf.free - self.empty_slabs * shelf.slots
+        if missing_pages > 0:
+            missing_pages -= self._make_room(shelf, -(-missing_pages // shelf.slots)) * shelf.slots
+        return max(0, missing_pages)
 
     def take(self, kv_format: str, pages: int) -> list[int]:
         shelf = self._shelf(kv_format)
@@ -196,8 +196,8 @@ class Arena:
             taken_pages = returned[-pages:]
             del returned[-pages:]
         else:
-            short = self.missing(kv_format, pages)
-            assert not short, f"{short} of {pages} pages of {kv_format} are missing"
+            missing_pages = self.missing(kv_format, pages)
+            assert not missing_pages, f"{missing_pages} of {pages} pages of {kv_format} are missing"
             taken_pages = returned[:pages]
             del returned[:pages]
             taken_pages += self._pull(shelf, pages - len(taken_pages))
@@ -237,9 +237,9 @@ class Arena:
         for slab, shelf in enumerate(self._shelf_of):
             slabs[shelf].append(slab)
         problems = [*self._check_slabs(slabs.pop(None)), *self._check_owners()]
-        for shelf, theirs in slabs.items():
+        for shelf, shelf_slabs in slabs.items():
             assert shelf is not None
-            shelf_problems = chain(self._check_shelf(shelf, theirs), self._check_free(shelf, theirs))
+            shelf_problems = chain(self._check_shelf(shelf, shelf_slabs), self._check_free(shelf, shelf_slabs))
             problems += [f"{shelf.kv_format}: {problem}" for problem in shelf_problems]
         return problems
 
@@ -270,13 +270,13 @@ class Arena:
     def _pull(self, shelf: _Shelf, pages: int) -> list[int]:
         """Take pages out of holes, then out of empty slabs. The caller subtracts them from `shelf.free`."""
         taken_pages: list[int] = []
-        while (short := pages - len(taken_pages)) > 0:
+        while (missing_pages := pages - len(taken_pages)) > 0:
             slab = shelf.pop_fullest()
             if slab is None:
                 slab = self._claim(shelf)
             free = self._free[slab]
-            taken_pages += free[:short]
-            del free[:short]
+            taken_pages += free[:missing_pages]
+            del free[:missing_pages]
             if free:
                 shelf.holes[len(free).bit_length()][slab] = None
         return taken_pages
@@ -410,10 +410,10 @@ class Arena:
                 yield f"slab {slab} has {len(free)} holes and is not known for it"
             if min(free) < slots.start or max(free) >= slots.stop:
                 yield f"slab {slab} has holes that lie elsewhere"
-        theirs = set(slabs)
+        shelf_slabs = set(slabs)
         for page in shelf.returned:
             slab, slot = divmod(page, self.stride)
-            if slab not in theirs or slot >= shelf.slots:
+            if slab not in shelf_slabs or slot >= shelf.slots:
                 yield f"page {page} was given back and lies elsewhere"
 
     def _check_free(self, shelf: _Shelf, slabs: Sequence[int]) -> Iterable[str]:

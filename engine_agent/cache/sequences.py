@@ -86,12 +86,12 @@ class Sequence:
 
     def copy(self, hold: Hold) -> "Sequence":
         """Return a sequence with a second table of the same pages."""
-        twin = Sequence.__new__(Sequence)
+        duplicate = Sequence.__new__(Sequence)
         for name in self.__slots__:
-            setattr(twin, name, getattr(self, name))
-        twin.tokens, twin.chain, twin.pages = self.tokens[:], replace(self.chain), self.pages.copy()
-        twin.hold = hold
-        return twin
+            setattr(duplicate, name, getattr(self, name))
+        duplicate.tokens, duplicate.chain, duplicate.pages = self.tokens[:], replace(self.chain), self.pages.copy()
+        duplicate.hold = hold
+        return duplicate
 
     def held(self, verb: str) -> Hold:
         """Return the lease. Raises SequenceReleased before admission and after release."""

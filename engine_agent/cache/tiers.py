@@ -73,12 +73,12 @@ class Tier:
         `kept_bytes` of its own idle memory are about to be used, so they cannot be evicted.
         """
         own_idle = account.idle_bytes - kept_bytes
-        over = account.resident_bytes + need_bytes - account.shares.limit_bytes
-        if account.shares.is_limited and over > own_idle:
-            return Refused("limit", over - own_idle)
+        excess_bytes = account.resident_bytes + need_bytes - account.shares.limit_bytes
+        if account.shares.is_limited and excess_bytes > own_idle:
+            return Refused("limit", excess_bytes - own_idle)
         foreign_evictable_bytes = self.evictable_bytes - account.listed_evictable
-        short = need_bytes - self.storage.free_bytes - own_idle - foreign_evictable_bytes
-        return Refused("pool", short) if short > 0 else None
+        missing_bytes = need_bytes - self.storage.free_bytes - own_idle - foreign_evictable_bytes
+        return Refused("pool", missing_bytes) if missing_bytes > 0 else None
 
     def take(self, account: Account, kv_format: str, pages: int, evict: "Evict") -> list[int] | Refused:
         """Take pages for this account and evict others' pages where the shares allow it.
@@ -100,9 +100,9 @@ class Tier:
 
     def enforce_limit(self, account: Account, evict: "Evict") -> None:
         """Evict an account's own idle blocks until it is within its limit or has no idle block left."""
-        while (over := account.over_limit_bytes) and (oldest := account.oldest()):
+        while (excess_bytes := account.over_limit_bytes) and (oldest := account.oldest()):
             size = self._page_bytes(oldest)
-            evict(self, account, oldest, min(len(oldest.pages), -(-over // size)), "quota", account)
+            evict(self, account, oldest, min(len(oldest.pages), -(-excess_bytes // size)), "quota", account)
 
     def give_back(self, account: Account, kv_format: str, pages: Sequence[int]) -> None:
         self.storage.give_back(kv_format, pages)
@@ -157,10 +157,10 @@ class Tier:
             return first, first.evictable_bytes if first else 0, second
         if first is None:
             return account, account.idle_bytes, None
-        ours = rank_of(account)
-        if ours < rank_of(first):
+        own_rank = rank_of(account)
+        if own_rank < rank_of(first):
             return account, account.idle_bytes, first
-        if second is None or ours < rank_of(second):
+        if second is None or own_rank < rank_of(second):
             second = account
         return first, first.evictable_bytes, second
 

@@ -193,13 +193,14 @@ class WaitingRoom:
         In its own line, a request still goes before those with a higher priority number.
         """
         latest = now - self._patience_seconds
-        late = [line[0] for name, line in self._lines.items() if name != besides and line[0].since <= latest]
-        late = [entry for entry in late if not entry.is_patient and (entry.refused or entry.lacks_seats)]
-        if not late:
+        overdue = [line[0] for name, line in self._lines.items() if name != besides and line[0].since <= latest]
+        overdue = [entry for entry in overdue if not entry.is_patient and (entry.refused or entry.lacks_seats)]
+        if not overdue:
             return None
         kept_bytes = self._manager.kept_bytes()
         return next(
-            (entry for entry in sorted(late, key=lambda entry: entry.since) if self._would_fit(entry, kept_bytes)), None
+            (entry for entry in sorted(overdue, key=lambda entry: entry.since) if self._would_fit(entry, kept_bytes)),
+            None,
         )
 
     def _would_fit(self, entry: _Place, kept_bytes: int) -> bool:
