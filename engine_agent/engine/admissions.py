@@ -58,8 +58,8 @@ class Admissions:
         if self.answers < self._most_running:
             return None
         seated = {request.namespace for request in self.running}
-        late = [(since, name) for name, since in self._room.waits() if name not in seated]
-        since, name = min(late, default=(now, ""))
+        unseated = [(since, name) for name, since in self._room.waits() if name not in seated]
+        since, name = min(unseated, default=(now, ""))
         return name if now - since >= SEAT_SECONDS else None
 
     def waiting_requests(self) -> list[Request]:
@@ -151,7 +151,7 @@ class Admissions:
 
     def _bring_back(self) -> list[tuple[Request, RequestError | None]]:
         """Let preempted requests wait again once they leave others what they need, or were held back long enough."""
-        lost: list[tuple[Request, RequestError | None]] = []
+        failed: list[tuple[Request, RequestError | None]] = []
         for request in sorted(self._held_back, key=lambda candidate: (candidate.arrived, candidate.place)):
             try:
                 request.returning = request.returning or self._sequence(request, request.kept_tokens())
@@ -159,12 +159,12 @@ class Admissions:
                     continue
                 self._put(request, request.returning, is_known=True)
             except CacheError as problem:
-                lost.append((request, _refusal(request, problem)))
+                failed.append((request, _refusal(request, problem)))
             except RequestError as problem:
-                lost.append((request, problem))
+                failed.append((request, problem))
             request.returning = None
             self._held_back.remove(request)
-        return lost
+        return failed
 
     def _may_return(self, request: Request, sequence: Sequence) -> bool:
         """Return whether a returning request would leave running ones the blocks they need next."""

@@ -128,9 +128,9 @@ class BeamSearch:
         if self.generated_tokens < self.params.min_tokens:
             scores[:, self._forbidden] = -torch.inf
         live_logprobs = torch.tensor([beam.logprob for beam in self._live], device=logits.device)
-        together = (scores + live_logprobs[:, None]).flatten()
+        total_logprobs = (scores + live_logprobs[:, None]).flatten()
         candidates = max(2, 1 + len(self.end_tokens)) * self.params.n
-        best, positions = together.topk(min(candidates, len(together)))
+        best, positions = total_logprobs.topk(min(candidates, len(total_logprobs)))
         return [
             self._next(logits, position // logits.shape[1], position % logits.shape[1], score)
             for score, position in zip(best.tolist(), positions.tolist(), strict=True)

@@ -202,12 +202,12 @@ class Engine:
 
     # The tenants
 
-    def apply(self, news: Snapshot | Change) -> list[PurgeReceipt]:
+    def apply(self, update: Snapshot | Change) -> list[PurgeReceipt]:
         """Apply a snapshot or change between two steps, all or nothing.
 
         Raises RejectedSnapshot, HashMismatch, MalformedMessage.
         """
-        receipts = self.tenants.apply(news)
+        receipts = self.tenants.apply(update)
         self.after_snapshot()
         return receipts
 
@@ -414,9 +414,9 @@ class Engine:
             elif request.search is not None:
                 beams.setdefault(request, []).append(row)
             else:
-                together = [lane.branch] if request.is_split else self._split(request)
-                drawing += [(request, branch) for branch in together]
-                rows += [row] * len(together)
+                branches = [lane.branch] if request.is_split else self._split(request)
+                drawing += [(request, branch) for branch in branches]
+                rows += [row] * len(branches)
         for request, of_beams in beams.items():
             growing += self._advance(request, logits[of_beams])
         return growing + self._sample(drawing, logits, rows)
@@ -503,13 +503,13 @@ class Engine:
         missing = f"{deferred.missing_bytes:,} bytes were missing for request {request.job.request_id}"
         self._preempt(chosen, f"{missing}; raise {cause} or run fewer at once (--max-running)")
 
-    def _preempt(self, request: Request, why: str) -> None:
+    def _preempt(self, request: Request, reason: str) -> None:
         self._give_back(request)
         request.preemptions += 1
         self.preemptions += 1
         self._admissions.hold_back(request)
         self.notices.add(
-            "preemption", request.namespace, f"request {request.job.request_id} is computed again later: {why}"
+            "preemption", request.namespace, f"request {request.job.request_id} is computed again later: {reason}"
         )
 
     def _give_back(self, request: Request) -> None:

@@ -150,8 +150,8 @@ def _differing(previous: Snapshot, current: Snapshot) -> Iterator[str]:
         old = previous.buckets.get(organisation, _NO_BUCKET)
         if old.hash == bucket.hash:
             continue
-        own = f"org/{organisation}"
-        is_another = old.members.get(own) != bucket.members.get(own)
+        organisation_key = f"org/{organisation}"
+        is_another = old.members.get(organisation_key) != bucket.members.get(organisation_key)
         for key, digest in bucket.members.items():
             if is_another or old.members.get(key) != digest:
                 yield key

@@ -83,11 +83,11 @@ class HostTier:
         batch_size = max(ASIDE_BYTES // size, 1)
         for first in range(0, len(demotions), batch_size):
             batch = demotions[first : first + batch_size]
-            aside = self._aside.get()
+            buffer = self._aside.get()
             begins = self._device.offsets((demotion.page for demotion in batch), kv_format)
-            page_copy(self._device.bytes, begins, [number * size for number in range(len(batch))], size, into=aside)
+            page_copy(self._device.bytes, begins, [number * size for number in range(len(batch))], size, into=buffer)
             unsound = [demotion.host_page for demotion in batch if (kv_format, demotion.page) in spoilt]
-            self.submit(self._storing(kv_format, aside, [demotion.host_page for demotion in batch], unsound))
+            self.submit(self._storing(kv_format, buffer, [demotion.host_page for demotion in batch], unsound))
 
     def load(self, kv_format: str, loads: Sequence[Load]) -> None:
         """Start loads. `loaded` gets one answer for all of them, whatever happens."""
@@ -122,7 +122,7 @@ class HostTier:
                 except Exception:
                     LOG.exception("a copy between device and host failed: what it was to bring is not served")
 
-    def _storing(self, kv_format: str, aside: Tensor, host_pages: Sequence[int], unsound: Sequence[int]) -> Job:
+    def _storing(self, kv_format: str, buffer: Tensor, host_pages: Sequence[int], unsound: Sequence[int]) -> Job:
         size, wait = self.host.page_bytes[kv_format], self._after_engine()
 
         def store() -> None:
@@ -130,12 +130,12 @@ class HostTier:
             try:
                 wait()
                 begins = [number * size for number in range(len(host_pages))]
-                checksums = page_checksum(aside, begins, size)
-                page_copy(aside, begins, self.host.offsets(host_pages, kv_format), size, into=self.host.bytes)
+                checksums = page_checksum(buffer, begins, size)
+                page_copy(buffer, begins, self.host.offsets(host_pages, kv_format), size, into=self.host.bytes)
                 self.host.checksums[host_pages] = checksums.cpu()  # `cpu` also waits for the copy
                 self.host.checksums[unsound] = UNKNOWN
             finally:
-                self._aside.put(aside)
+                self._aside.put(buffer)
 
         return store
 

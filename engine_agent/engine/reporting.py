@@ -89,7 +89,7 @@ def engine_stats(engine: Reported) -> dict[str, Any]:
         "pool": _pool(engine.manager),
         "host": _host(engine.manager),
         "namespaces": list(_namespaces(engine)),
-        "evictions": [_eviction(pair, lost) for pair, lost in engine.manager.ledger.pairs().items()],
+        "evictions": [_eviction(pair, displaced) for pair, displaced in engine.manager.ledger.pairs().items()],
         "warnings": [asdict(notice) for notice in engine.notices.latest],
         "warning_counts": dict(engine.notices.counts),
         "pages": engine.page_stats(),
@@ -148,22 +148,24 @@ def engine_levels(engine: Reported) -> dict[str, Any]:
 def _evictions(engine: Reported) -> list[dict[str, Any]]:
     """Return evictions without blocks that another tier still has. Namespaces that are not tenants are left out."""
     now, sums = engine.manager.cache.now(), dict[tuple[str, str, str], Displaced]()
-    for pair, lost in engine.manager.ledger.pairs().items():
-        if lost.blocks == lost.demoted_blocks or not (pair.victim == OTHERS or _is_served(engine, pair.victim)):
+    for pair, displaced in engine.manager.ledger.pairs().items():
+        if displaced.blocks == displaced.demoted_blocks or not (
+            pair.victim == OTHERS or _is_served(engine, pair.victim)
+        ):
             continue
         by = OTHERS if pair.by == NOBODY else pair.by
         entry = sums.setdefault((pair.victim, by, pair.cause), Displaced())
-        entry.blocks += lost.blocks - lost.demoted_blocks
-        entry.bytes += lost.bytes - lost.demoted_bytes
-        entry.last_at = max(entry.last_at, lost.last_at)
+        entry.blocks += displaced.blocks - displaced.demoted_blocks
+        entry.bytes += displaced.bytes - displaced.demoted_bytes
+        entry.last_at = max(entry.last_at, displaced.last_at)
     return [
         {
             **dict(zip(("victim", "by", "cause"), key, strict=True)),
-            "blocks": lost.blocks,
-            "bytes": lost.bytes,
-            "seconds_ago": max(0.0, round(now - lost.last_at, 3)),
+            "blocks": displaced.blocks,
+            "bytes": displaced.bytes,
+            "seconds_ago": max(0.0, round(now - displaced.last_at, 3)),
         }
-        for key, lost in sums.items()
+        for key, displaced in sums.items()
     ]
 
 
@@ -295,16 +297,16 @@ def _cached(engine: Reported, namespace: Namespace) -> dict[str, Any]:
     }
 
 
-def _eviction(pair: Pair, lost: Displaced) -> dict[str, Any]:
+def _eviction(pair: Pair, displaced: Displaced) -> dict[str, Any]:
     return {
         "victim": pair.victim,
         "by": pair.by,
         "cause": pair.cause,
         "tier": pair.tier,
-        "blocks": lost.blocks,
-        "bytes": lost.bytes,
-        "demoted_blocks": lost.demoted_blocks,
-        "demoted_bytes": lost.demoted_bytes,
+        "blocks": displaced.blocks,
+        "bytes": displaced.bytes,
+        "demoted_blocks": displaced.demoted_blocks,
+        "demoted_bytes": displaced.demoted_bytes,
     }
 
 

@@ -47,8 +47,8 @@ class RopeConfig:
 def read_rope(config: Fields, positions: int) -> RopeConfig:
     """Return the settings of a model with this many positions. Raises BadModel."""
     fields = config.inner(next((name for name in _SPELLINGS if config.given(name)), _SPELLINGS[1]))
-    if strange := sorted(fields.names() - _KNOWN):
-        raise fields.bad(strange[0], "is not served")
+    if unknown_fields := sorted(fields.names() - _KNOWN):
+        raise fields.bad(unknown_fields[0], "is not served")
     for section in (config, fields):
         section.only("partial_rotary_factor", 1.0)
     theta = fields.number("rope_theta", config.number("rope_theta", DEFAULT_THETA))

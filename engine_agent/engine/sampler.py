@@ -85,9 +85,9 @@ class Sampler:
 
     def copy(self) -> "Sampler":
         """Return a copy with the same past and the same future draws."""
-        twin = copy(self)
-        twin._past = self._past.copy() if self._past else None
-        return twin
+        duplicate = copy(self)
+        duplicate._past = self._past.copy() if self._past else None
+        return duplicate
 
     @property
     def is_plain(self) -> bool:
@@ -159,9 +159,9 @@ class _Past:
         self._ids, self._counts = prompt_tokens, np.zeros(len(prompt_tokens), np.float32)
 
     def copy(self) -> "_Past":
-        twin = copy(self)
-        twin._slots, twin._ids, twin._counts = dict(self._slots), self._ids.copy(), self._counts.copy()
-        return twin
+        duplicate = copy(self)
+        duplicate._slots, duplicate._ids, duplicate._counts = dict(self._slots), self._ids.copy(), self._counts.copy()
+        return duplicate
 
     def add(self, token: int) -> None:
         slot = self._slots.setdefault(token, len(self._slots))

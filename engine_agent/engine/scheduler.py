@@ -73,12 +73,12 @@ def _prompts(
         candidate = lines[name][-1]
         if id(candidate) not in granted_tokens:
             order.append(candidate)
-        had = granted_tokens.get(id(candidate), 0)
-        piece = min(quantum, remaining_tokens, candidate.tokens - had)
-        granted_tokens[id(candidate)] = had + piece
+        granted_before = granted_tokens.get(id(candidate), 0)
+        piece = min(quantum, remaining_tokens, candidate.tokens - granted_before)
+        granted_tokens[id(candidate)] = granted_before + piece
         shares.charge(name, piece, weights[name])
         remaining_tokens -= piece
-        if had + piece == candidate.tokens:
+        if granted_before + piece == candidate.tokens:
             lines[name].pop()
             if not lines[name]:
                 del lines[name]

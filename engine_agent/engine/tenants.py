@@ -60,13 +60,13 @@ class Tenants:
     def known(self, namespace: str) -> Tenant | None:
         return self._own if namespace == NOBODY else self._held.tenants.get(namespace)
 
-    def prepare(self, news: Snapshot | Change) -> Prepared:
+    def prepare(self, update: Snapshot | Change) -> Prepared:
         """Read a snapshot against the applied one. Changes nothing, so any thread may call this.
 
         Raises RejectedSnapshot, HashMismatch, MalformedMessage.
         """
         previous = self._held
-        snapshot = change_apply(previous.snapshot, news) if isinstance(news, Change) else news
+        snapshot = change_apply(previous.snapshot, update) if isinstance(update, Change) else update
         current = self._reader.read(snapshot, previous)
         changed = (tenant for name, tenant in current.tenants.items() if _differs(previous.tenants.get(name), tenant))
         return Prepared(previous, current, tuple(previous.tenants.keys() - current.tenants.keys()), tuple(changed))
@@ -87,16 +87,16 @@ class Tenants:
         self._held = prepared.after
         return receipts
 
-    def apply(self, news: Snapshot | Change) -> list[PurgeReceipt]:
+    def apply(self, update: Snapshot | Change) -> list[PurgeReceipt]:
         """Prepare and apply at once, for callers that need no second thread."""
-        return self.obey(self.prepare(news))
+        return self.obey(self.prepare(update))
 
     def _nobodys(self, kv_format: str) -> Tenant:
         """Add a namespace for the engine's own health check, without caching."""
         policy = NamespacePolicy(prefix_caching=False, kv_dtype=kv_format, request_kv_dtypes=())
-        own = Tenant(NOBODY, NOBODY, NOBODY, NOBODY, True, 0, 0, secrets.token_bytes(KEY_BYTES), policy)
-        self._manager.set_namespace(NOBODY, key=own.key, epoch=0, policy=policy)
-        return own
+        internal_tenant = Tenant(NOBODY, NOBODY, NOBODY, NOBODY, True, 0, 0, secrets.token_bytes(KEY_BYTES), policy)
+        self._manager.set_namespace(NOBODY, key=internal_tenant.key, epoch=0, policy=policy)
+        return internal_tenant
 
 
 def _differs(previous: Tenant | None, current: Tenant) -> bool:

@@ -108,8 +108,12 @@ def tensors(folder: Path, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
     files = _files(folder, config)
     if missing := sorted(shapes.keys() - files.keys()):
         raise BadModel(folder, missing[0], "is in none of its files" + _more(missing))
-    if strange := sorted(files.keys() - shapes.keys()):
-        raise BadModel(files[strange[0]], strange[0], f"is no tensor of {config.architecture}" + _more(strange))
+    if unexpected_tensors := sorted(files.keys() - shapes.keys()):
+        raise BadModel(
+            files[unexpected_tensors[0]],
+            unexpected_tensors[0],
+            f"is no tensor of {config.architecture}" + _more(unexpected_tensors),
+        )
     for name in sorted(shapes):
         with _opened(files[name]) as file:
             tensor: Tensor = file.get_tensor(name)
