@@ -101,8 +101,8 @@ class AdminFace:
 
     async def _apply(self, request: Request) -> Response:
         self._check_fleet()
-        news = await asyncio.to_thread(news_decode, await _body(request, MOST_SNAPSHOT_BYTES))
-        return _json({"hash": await self._backend.apply(news)})
+        update = await asyncio.to_thread(news_decode, await _body(request, MOST_SNAPSHOT_BYTES))
+        return _json({"hash": await self._backend.apply(update)})
 
     async def _snapshot(self, request: Request) -> Response:
         return _json({"hash": (await self._backend.stats())["snapshot_hash"]})
@@ -160,8 +160,8 @@ class AdminFace:
         """Return a page of the journal. `totals` are the counts at record `last`, for a page that ends there."""
         page = self._journal.since(boot, since, limit, upto=last)
         entries = [entry_document(entry) for entry in page.entries]
-        lost = [asdict(lost_range) for lost_range in page.lost]
-        page_fields = {"boot": page.boot, "last": page.last, "entries": entries, "lost": lost}
+        lost_ranges = [asdict(lost_range) for lost_range in page.lost]
+        page_fields = {"boot": page.boot, "last": page.last, "entries": entries, "lost": lost_ranges}
         return _encode({**page_fields, "totals": totals if page.last == last else None})
 
     async def _boots(self, request: Request) -> Response:

@@ -27,8 +27,8 @@ class Head:
     fingerprint: str
 
     def of(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        about = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
-        return {**about, "system_fingerprint": self.fingerprint, "choices": choices}
+        head = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return {**head, "system_fingerprint": self.fingerprint, "choices": choices}
 
 
 def usage(opened: Opened, completion_tokens: int) -> dict[str, Any]:
@@ -141,8 +141,8 @@ class CompletionShape:
     def _part(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return self.head.of("text_completion", choices)
 
-    def _choice(self, index: int, text: str, about: Mapping[str, Any]) -> dict[str, Any]:
-        return {"index": index, "text": text, **about}
+    def _choice(self, index: int, text: str, details: Mapping[str, Any]) -> dict[str, Any]:
+        return {"index": index, "text": text, **details}
 
     def _prompt_ids(self, index: int) -> dict[str, Any]:
         return {} if self.prompt_ids is None else {"prompt_token_ids": list(self.prompt_ids[index])}

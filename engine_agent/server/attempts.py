@@ -92,8 +92,8 @@ class Attempt:
         answer = await self._told_whole(deltas, record)
         opened = await self._open(record)
         self._close(opened, _outcome(deltas))
-        about = [("content-type", "application/json"), *counted_headers(opened, self._face.agent_id)]
-        await self._client.answer(200, answer, about)
+        headers = [("content-type", "application/json"), *counted_headers(opened, self._face.agent_id)]
+        await self._client.answer(200, answer, headers)
 
     async def _told_whole(self, deltas: Sequence[Delta], record: Opened) -> bytes:
         """Return the answer's bytes. Large ones are encoded in a thread, so that others' tokens continue meanwhile."""

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         JournalError,
         CannotListen,
         MemoryError,
-        tell=lambda why: last_words_leave(options.state, why) if options.state else None,
+        tell=lambda reason: last_words_leave(options.state, reason) if options.state else None,
     )
 
 

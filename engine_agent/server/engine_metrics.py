@@ -43,14 +43,14 @@ def _work(model: str, stats: Mapping[str, Any]) -> Iterator[Metric]:
 
 def _pools(model: str, stats: Mapping[str, Any]) -> Iterator[Metric]:
     tiers = {"device": stats["pool"], "host": stats["host"]}
-    for field, about in (
+    for field, description in (
         ("capacity_bytes", "How much a tier's pool can hold."),
         ("used_bytes", "Of that, what holds blocks."),
         ("evictable_bytes", "Of that, what would be given up for others."),
         ("waste_ratio", "Share of what sequences hold that no token will fill."),
     ):
         samples = [((model, tier), pool[field]) for tier, pool in tiers.items() if pool is not None]
-        yield _gauge(f"luminet_pool_{field}", about, ("model", "tier"), samples)
+        yield _gauge(f"luminet_pool_{field}", description, ("model", "tier"), samples)
 
 
 def _namespaces(model: str, namespaces: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
@@ -84,19 +84,19 @@ def _displaced(model: str, evictions: Sequence[Mapping[str, Any]]) -> Iterator[M
     for eviction in evictions:
         label = (model, eviction["cause"], eviction["tier"])
         sums[label] = sums.get(label, 0) + eviction["bytes"]
-    about = "Bytes of blocks given up for somebody's need."
-    yield _counter("luminet_displaced_bytes", about, ("model", "reason", "tier"), list(sums.items()))
+    description = "Bytes of blocks given up for somebody's need."
+    yield _counter("luminet_displaced_bytes", description, ("model", "reason", "tier"), list(sums.items()))
 
 
-def _gauge(name: str, about: str, labels: Sequence[str], samples: _Samples) -> Metric:
-    family = GaugeMetricFamily(name, about, labels=labels)
+def _gauge(name: str, description: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = GaugeMetricFamily(name, description, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family
 
 
-def _counter(name: str, about: str, labels: Sequence[str], samples: _Samples) -> Metric:
-    family = CounterMetricFamily(name, about, labels=labels)
+def _counter(name: str, description: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = CounterMetricFamily(name, description, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family

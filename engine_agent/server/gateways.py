@@ -42,8 +42,8 @@ class GatewayDoor:
         bundle_name, data = await self._told_bundle()
         if name != bundle_name:
             raise ApiError(404, "There is no such bundle here.", code="not_found")
-        about = [("content-type", "application/json"), ("cache-control", "private, immutable")]
-        await client.answer(200, data, about)
+        headers = [("content-type", "application/json"), ("cache-control", "private, immutable")]
+        await client.answer(200, data, headers)
 
     async def _about(self, client: Client) -> None:
         self._identify(client)

@@ -42,14 +42,14 @@ class PinContent:
         return 4 * len(self.value) if self.kind == "token_ids" else len(str(self.value))
 
 
-def pin_content(fields: Mapping[str, Any], where: str = "") -> PinContent:
+def pin_content(fields: Mapping[str, Any], prefix: str = "") -> PinContent:
     """Return the content in a JSON object. Raises BadRequest."""
     kinds = [kind for kind in KINDS if kind in fields]
     if len(kinds) != 1 or len(fields) != 1:
-        raise BadRequest(where + "content", f"must be one of {', '.join(KINDS)}")
-    value, (is_good, must) = fields[kinds[0]], _CHECKS[kinds[0]]
+        raise BadRequest(prefix + "content", f"must be one of {', '.join(KINDS)}")
+    value, (is_good, requirement) = fields[kinds[0]], _CHECKS[kinds[0]]
     if not is_good(value):
-        raise BadRequest(where + kinds[0], must)
+        raise BadRequest(prefix + kinds[0], requirement)
     return PinContent(kinds[0], tuple(value) if isinstance(value, list) else value)
 
 

@@ -132,9 +132,9 @@ class _Object(BaseModel):
     @classmethod
     def _one_stranger(cls, value: Any) -> Any:
         """Keep only one unknown field, so that a request with thousands does not cause an error for each."""
-        if not isinstance(value, dict) or len(strangers := value.keys() - cls.model_fields.keys()) <= 1:
+        if not isinstance(value, dict) or len(unknown_fields := value.keys() - cls.model_fields.keys()) <= 1:
             return value
-        for name in strangers - {min(strangers)}:
+        for name in unknown_fields - {min(unknown_fields)}:
             del value[name]
         return value
 
@@ -262,8 +262,8 @@ class ChatRequest(Asking):
     @property
     def sampling(self) -> SamplingParams:
         if None not in (self.max_tokens, self.max_completion_tokens) and self.max_tokens != self.max_completion_tokens:
-            two = f"is {shown(self.max_completion_tokens)}, max_tokens {shown(self.max_tokens)}"
-            raise BadRequest("max_completion_tokens", two)
+            conflict = f"is {shown(self.max_completion_tokens)}, max_tokens {shown(self.max_tokens)}"
+            raise BadRequest("max_completion_tokens", conflict)
         if self.top_logprobs is not None and not self.logprobs:
             raise BadRequest("top_logprobs", "needs logprobs to be true")
         max_tokens = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
@@ -337,15 +337,15 @@ def _read(kind: type[_Asked], body: Mapping[str, Any], table: Mapping[str, Unsup
 
 def _first(problem: ValidationError) -> ApiError:
     error = problem.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = _path(error["loc"])
+    location = _path(error["loc"])
     if error["type"] == "extra_forbidden":
-        return ApiError(400, f"{where} is not a parameter of this server.", param=where, code="unknown_parameter")
+        return ApiError(400, f"{location} is not a parameter of this server.", param=location, code="unknown_parameter")
     code = "unsupported_value" if error["type"] == "unsupported" else "invalid_value"
-    return invalid(where, error["msg"], code)
+    return invalid(location, error["msg"], code)
 
 
-def _path(where: Iterable[str | int]) -> str:
+def _path(location: Iterable[str | int]) -> str:
     path = ""
-    for step in where:
+    for step in location:
         path += f"[{step}]" if isinstance(step, int) else f".{ascii(step[:80])[1:-1]}"
     return path.removeprefix(".")
