@@ -49,15 +49,15 @@ def machine() -> dict[str, Any]:
 
     from kernels.native.library import status
 
-    sees, why = _sees_cuda(torch)
+    has_cuda, cuda_problem = _sees_cuda(torch)
     return {
         "driver": _driver(),
         "has_device_files": Path("/dev/nvidia0").exists(),
         "torch": torch.__version__,
         "torch_cuda": torch.version.cuda,
-        "why_no_cuda": why,
-        "devices": [_device(torch, number) for number in range(torch.cuda.device_count())] if sees else [],
-        "architectures": torch.cuda.get_arch_list() if sees else [],
+        "why_no_cuda": cuda_problem,
+        "devices": [_device(torch, number) for number in range(torch.cuda.device_count())] if has_cuda else [],
+        "architectures": torch.cuda.get_arch_list() if has_cuda else [],
         "triton": _triton(),
         "native": status(),
     }
@@ -130,9 +130,9 @@ def home(folder: Path) -> dict[str, Any]:
 def _others(credentials: "Credentials") -> dict[str, Any]:
     """Check control plane and broker in parallel: when both are down, a sequence would exceed the caller's timeout."""
     with ThreadPoolExecutor(2) as executor:
-        ours = executor.submit(_control_plane, credentials.url, credentials.token)
+        control_plane = executor.submit(_control_plane, credentials.url, credentials.token)
         broker = executor.submit(_broker, str(credentials.broker["url"]))
-        return {**ours.result(), **broker.result()}
+        return {**control_plane.result(), **broker.result()}
 
 
 def _is_locked(lock: Path) -> bool:
@@ -151,11 +151,11 @@ def _spool(path: Path) -> dict[str, Any]:
     from engine_agent.sidecar.spool import Frozen, Spool
 
     try:
-        content, touched = path.read_bytes(), path.stat().st_mtime
+        content, modified_at = path.read_bytes(), path.stat().st_mtime
     except FileNotFoundError:
         return {"spooled": 0}
     spool = Spool(Frozen(content))
-    return {"spooled": len(spool), "spool_age_seconds": time.time() - touched, "spool_problem": spool.problem}
+    return {"spooled": len(spool), "spool_age_seconds": time.time() - modified_at, "spool_problem": spool.problem}
 
 
 def _control_plane(url: str, token: str) -> dict[str, Any]:

@@ -65,8 +65,8 @@ def _tokenise(folder: Path | None) -> Tokenise:
 
 def report(linted: Lint, *, is_estimated: bool) -> str:
     prompts = "1 prompt" if linted.prompts == 1 else f"{linted.prompts:,} prompts"
-    about = f"{prompts}, {'about ' if is_estimated else ''}{linted.tokens:,} tokens"
-    lines = [about]
+    headline = f"{prompts}, {'about ' if is_estimated else ''}{linted.tokens:,} tokens"
+    lines = [headline]
     for finding in linted.findings:
         lines += ["", finding.advice, *(_line(excerpt) for excerpt in finding.excerpts)]
     if linted.suspects:

@@ -60,8 +60,8 @@ def shared_prefix_prompts(
     order = [number % prefixes for number in range(count)]
     random.Random(f"{seed}:order").shuffle(order)
     return [
-        Asked(heads[which] + vocabulary.draw(input_tokens, seed, "tail", number), output_tokens)
-        for number, which in enumerate(order)
+        Asked(heads[prefix_index] + vocabulary.draw(input_tokens, seed, "tail", number), output_tokens)
+        for number, prefix_index in enumerate(order)
     ]
 
 
@@ -77,11 +77,13 @@ def trace_prompts(
 
     `scale` shortens every block and every answer, for a model with a shorter context than the trace's.
     """
-    long = max(1, round(block_tokens * scale))
+    block_length = max(1, round(block_tokens * scale))
     began = requests[0].at_seconds if requests else 0.0
     prompts = []
     for number, request in enumerate(requests):
-        tokens = [token for hash_id in request.hash_ids for token in vocabulary.draw(long, seed, "block", hash_id)]
+        tokens = [
+            token for hash_id in request.hash_ids for token in vocabulary.draw(block_length, seed, "block", hash_id)
+        ]
         input_tokens = max(1, round(request.input_tokens * scale))
         rest = vocabulary.draw(max(0, input_tokens - len(tokens)), seed, "rest", number)
         output = max(1, round(request.output_tokens * scale))

@@ -171,42 +171,46 @@ class _Reader:
 
     def artefact(self, content: object) -> Artefact:
         checked = self._fields("", content, Artefact)
-        many = self._kept("measurements", checked["measurements"], list)
-        rows = [self._measurement(f"measurements[{index}]", entry) for index, entry in enumerate(many)]
+        entries = self._kept("measurements", checked["measurements"], list)
+        rows = [self._measurement(f"measurements[{index}]", entry) for index, entry in enumerate(entries)]
         versions = self._kept("versions", checked["versions"], dict)
         for name, version in versions.items():
             self._kept(f"versions.{name}", version, str)
         return Artefact(**{**checked, "measurements": tuple(rows)})
 
-    def _measurement(self, where: str, content: object) -> Measurement:
-        checked = self._fields(where, content, Measurement)
-        axes = self._kept(f"{where}.axes", checked["axes"], dict)
-        for name, share in self._kept(f"{where}.needle", checked["needle"], dict).items():
-            self._kept(f"{where}.needle.{name}", share, float)
+    def _measurement(self, field_path: str, content: object) -> Measurement:
+        checked = self._fields(field_path, content, Measurement)
+        axes = self._kept(f"{field_path}.axes", checked["axes"], dict)
+        for name, share in self._kept(f"{field_path}.needle", checked["needle"], dict).items():
+            self._kept(f"{field_path}.needle.{name}", share, float)
         if checked["verdict"] not in VERDICTS:
-            raise ToolError(self._path, f"{where}.verdict", f"{checked['verdict']!r} is none of {', '.join(VERDICTS)}")
-        texts = {name: self._texts(f"{where}.{name}", checked[name]) for name in TEXTS}
-        figures = {name: Figures(**self._fields(f"{where}.axes.{name}", axis, Figures)) for name, axis in axes.items()}
+            raise ToolError(
+                self._path, f"{field_path}.verdict", f"{checked['verdict']!r} is none of {', '.join(VERDICTS)}"
+            )
+        texts = {name: self._texts(f"{field_path}.{name}", checked[name]) for name in TEXTS}
+        figures = {
+            name: Figures(**self._fields(f"{field_path}.axes.{name}", axis, Figures)) for name, axis in axes.items()
+        }
         return Measurement(**{**checked, "axes": figures, **texts})
 
-    def _texts(self, where: str, content: object) -> tuple[str, ...]:
-        return tuple(self._kept(where, text, str) for text in self._kept(where, content, list))
+    def _texts(self, field_path: str, content: object) -> tuple[str, ...]:
+        return tuple(self._kept(field_path, text, str) for text in self._kept(field_path, content, list))
 
-    def _fields(self, where: str, content: object, kind: type[Artefact | Measurement | Figures]) -> dict[str, Any]:
+    def _fields(self, field_path: str, content: object, kind: type[Artefact | Measurement | Figures]) -> dict[str, Any]:
         """Return exactly the fields of `kind`, with simple ones checked for their type."""
-        checked = self._kept(where, content, dict)
-        prefix = f"{where}." if where else ""
+        checked = self._kept(field_path, content, dict)
+        prefix = f"{field_path}." if field_path else ""
         for field in fields(kind):
             if field.name not in checked:
                 raise ToolError(self._path, prefix + field.name, "is missing")
             if field.type in (str, int, float, bool):
                 self._kept(prefix + field.name, checked[field.name], field.type)
-        if strange := checked.keys() - {field.name for field in fields(kind)}:
-            raise ToolError(self._path, prefix + min(strange), f"is no field of {SCHEMA}")
+        if unknown_fields := checked.keys() - {field.name for field in fields(kind)}:
+            raise ToolError(self._path, prefix + min(unknown_fields), f"is no field of {SCHEMA}")
         return dict(checked)
 
-    def _kept(self, where: str, value: Any, kind: type) -> Any:
+    def _kept(self, field_path: str, value: Any, kind: type) -> Any:
         is_right = type(value) is kind or (kind is float and type(value) is int)
         if not is_right or (kind is float and not math.isfinite(value)):
-            raise ToolError(self._path, where, f"{value!r} is no {kind.__name__}")
+            raise ToolError(self._path, field_path, f"{value!r} is no {kind.__name__}")
         return value

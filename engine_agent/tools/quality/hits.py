@@ -28,7 +28,7 @@ def hit_equals_miss(reader: Reader, document: Tensor, cuts: Sequence[int] = CUTS
     whole, earlier, later = (rows.of(number) for number in range(3))
     block = reader.layout.block_tokens
     logits = _read(reader, rows.arena, whole, document, 0, length)
-    wrong = []
+    wrong_cuts = []
     for cut in (cut for cut in cuts if cut < length):
         assert cut % block == 0, "a prefix is found in whole blocks"
         _read(reader, rows.arena, earlier, document, 0, min(cut + MORE, length))
@@ -41,8 +41,8 @@ def hit_equals_miss(reader: Reader, document: Tensor, cuts: Sequence[int] = CUTS
                 rows.arena[whole_page : whole_page + size], rows.arena[shared_page : shared_page + size]
             )
         if not is_same:
-            wrong.append(cut)
-    return wrong
+            wrong_cuts.append(cut)
+    return wrong_cuts
 
 
 def _read(reader: Reader, arena: Tensor, pages: list[int], document: Tensor, begin: int, end: int) -> Tensor:

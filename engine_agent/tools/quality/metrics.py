@@ -111,8 +111,8 @@ class Comparison:
 def per_token(sums: Sequence[float], tokens: Sequence[int]) -> Estimate:
     """Return the mean over all tokens, with a bootstrap interval over documents."""
     amounts = torch.tensor([sums, tokens], dtype=torch.float64)
-    drawn = torch.randint(len(sums), (RESAMPLES, len(sums)), generator=torch.Generator().manual_seed(SEED))
-    totals = amounts[:, drawn].sum(-1)
+    resampled = torch.randint(len(sums), (RESAMPLES, len(sums)), generator=torch.Generator().manual_seed(SEED))
+    totals = amounts[:, resampled].sum(-1)
     tail = (1 - CONFIDENCE) / 2
     low, high = (totals[0] / totals[1]).quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return Estimate(sum(sums) / sum(tokens), low, high)

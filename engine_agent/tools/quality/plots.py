@@ -38,19 +38,19 @@ def fact(artefact: Artefact) -> str:
 
 
 def _drawn(artefact: Artefact) -> Any:
-    drawn = new_figure(11, 5.6)
-    axes = drawn.subplots(1, 2, sharey=True)
+    figure = new_figure(11, 5.6)
+    axes = figure.subplots(1, 2, sharey=True)
     titles = (fact(artefact), "With outlier channels in every key (colours: verdicts without)")
     for axis, name, title in zip(axes, AXES, titles, strict=True):
         _panel(axis, artefact, name)
         axis.set_title(title, loc="left", pad=10)
     axes[0].set_ylabel("mean KL against bf16 (bf16 against fp32) [nats per token]")
     handles = [_mark(axes[0], *mark) for mark in _legend()]
-    drawn.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
-    drawn.canvas.draw()  # afterwards the positions of points are known
+    figure.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
+    figure.canvas.draw()  # afterwards the positions of points are known
     for axis, name in zip(axes, AXES, strict=True):
         _named(axis, artefact, name)
-    return drawn
+    return figure
 
 
 def _panel(axis: Any, artefact: Artefact, name: str) -> None:

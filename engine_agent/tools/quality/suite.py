@@ -321,9 +321,9 @@ def _prepared(
         OUTLIERS: outliers(model.config, device=model.embedding.device),
         LOUD: loud(largest, LOUDNESS),
     }
-    saved = load_calibration(folder, model.config, model_revision=revision)
+    stored_calibration = load_calibration(folder, model.config, model_revision=revision)
     calibrations = {axis: calibrated(injections[axis]) for axis in (OUTLIERS, LOUD)}
-    return injections, {PLAIN: saved or plain, **calibrations}
+    return injections, {PLAIN: stored_calibration or plain, **calibrations}
 
 
 def reference_of(kv_format: str) -> str:

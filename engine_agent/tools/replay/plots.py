@@ -36,13 +36,13 @@ def resident_fact(outcomes: Sequence[Outcome]) -> str:
     largest = max(outcomes, key=lambda outcome: outcome.peak_resident_tokens)
     peak_tokens, hits = largest.peak_resident_tokens, largest.total.hit_ratio
     if peak_tokens and hits:
-        good = [outcome for outcome in outcomes if (outcome.total.hit_ratio or 0) >= 0.75 * hits]
-        lean = min(good, key=lambda outcome: outcome.peak_resident_tokens)
+        good_outcomes = [outcome for outcome in outcomes if (outcome.total.hit_ratio or 0) >= 0.75 * hits]
+        lean = min(good_outcomes, key=lambda outcome: outcome.peak_resident_tokens)
         if lean is not largest:
             hit_percent = 100 * (lean.total.hit_ratio or 0) / hits
             memory = 100 * lean.peak_resident_tokens / peak_tokens
-            saved = f"keeps {hit_percent:.0f} % of the hits of {largest.setup.label} with {memory:.0f} % of its memory"
-            return f"{_sentence(lean)} {saved}"
+            saving = f"keeps {hit_percent:.0f} % of the hits of {largest.setup.label} with {memory:.0f} % of its memory"
+            return f"{_sentence(lean)} {saving}"
     return f"{_sentence(largest)} holds at most {format_amount(peak_tokens)} tokens"
 
 
@@ -52,16 +52,16 @@ def _sentence(outcome: Outcome) -> str:
 
 
 def _figure(height: float, title: str, grid: Literal["both"] | None = None) -> tuple[Any, Any]:
-    drawn = new_figure(10, height)
-    axis = drawn.subplots()
+    figure = new_figure(10, height)
+    axis = figure.subplots()
     axis.set_title(title, loc="left", pad=12)
     tidy(axis, grid=grid)
-    return drawn, axis
+    return figure, axis
 
 
 def _hit_rate(outcomes: Sequence[Outcome]) -> Any:
     """Draw a bar for each policy: hits first, then misses by reason, together 100 %."""
-    drawn, axis = _figure(1.7 + 0.45 * len(outcomes), hit_rate_fact(outcomes))
+    figure, axis = _figure(1.7 + 0.45 * len(outcomes), hit_rate_fact(outcomes))
     totals = [outcome.total for outcome in outcomes]
     parts = {"from cache": [total.cached_tokens for total in totals]}
     parts |= {f"missed: {reason}": [total.missed_tokens[reason] for total in totals] for reason in REASONS}
@@ -82,12 +82,12 @@ def _hit_rate(outcomes: Sequence[Outcome]) -> Any:
     axis.set_xlabel("share of prompt tokens [%]", loc="left")
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
-    drawn.legend(loc="outside lower left", ncols=6, frameon=False, fontsize=8)
-    return drawn
+    figure.legend(loc="outside lower left", ncols=6, frameon=False, fontsize=8)
+    return figure
 
 
 def _resident(outcomes: Sequence[Outcome]) -> Any:
-    drawn, axis = _figure(4.8, resident_fact(outcomes), grid="both")
+    figure, axis = _figure(4.8, resident_fact(outcomes), grid="both")
     longest = max((outcome.moments[-1].at_seconds for outcome in outcomes if outcome.moments), default=0.0)
     unit, scale = ("min", 60) if longest < 7200 else ("h", 3600)
     for number, outcome in enumerate(outcomes):
@@ -105,4 +105,4 @@ def _resident(outcomes: Sequence[Outcome]) -> Any:
     axis.set_ylim(bottom=0)
     axis.set_xlim(left=0)
     axis.legend(frameon=False, fontsize=8)
-    return drawn
+    return figure

@@ -116,8 +116,8 @@ def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
     for outcome in outcomes:
         total = outcome.total
         if refused := total.refused_requests:
-            its = "its tokens count" if refused == 1 else "their tokens count"
-            remarks.append(f"{outcome.setup.label}: {_requests(refused)} never fitted; {its} as missed.")
+            token_note = "its tokens count" if refused == 1 else "their tokens count"
+            remarks.append(f"{outcome.setup.label}: {_requests(refused)} never fitted; {token_note} as missed.")
         if waited := total.waited_requests:
             longest = format_duration(total.longest_wait_seconds)
             remarks.append(f"{outcome.setup.label}: {_requests(waited)} waited for room, at most {longest}.")
@@ -136,7 +136,7 @@ def _requests(count: int) -> str:
 
 def _outcome_document(outcome: Outcome) -> dict[str, Any]:
     setup = outcome.setup
-    several = [{"namespace": name, **_tally_document(tally)} for name, tally in outcome.tallies.items()]
+    namespaces = [{"namespace": name, **_tally_document(tally)} for name, tally in outcome.tallies.items()]
     return {
         "ttl_mode": setup.ttl.mode,
         "ttl_seconds": setup.ttl.seconds if setup.ttl.mode else None,
@@ -146,7 +146,7 @@ def _outcome_document(outcome: Outcome) -> dict[str, Any]:
         "service_seconds_per_token": setup.service_seconds_per_token,
         "is_one_cache": setup.is_one_cache,
         **_tally_document(outcome.total),
-        "by_namespace": several,
+        "by_namespace": namespaces,
         "peak_resident_tokens": outcome.peak_resident_tokens,
         "resident": [[moment.at_seconds, moment.resident_tokens] for moment in outcome.thinned(MOST_MOMENTS)],
         "replay_seconds": round(outcome.replay_seconds, 3),

@@ -131,8 +131,8 @@ def _room(options: argparse.Namespace, plan: Plan, kv_dtype: str | None) -> Room
     blocks = options.pool_blocks if options.model is None else blocks_of(options.model, kv_dtype)
     if blocks is None:
         return None
-    own = plan.tail_tokens + plan.output_tokens
-    return room_in(blocks, template_tokens=plan.template_tokens, own_tokens=own, block_tokens=BLOCK_TOKENS)
+    own_tokens = plan.tail_tokens + plan.output_tokens
+    return room_in(blocks, template_tokens=plan.template_tokens, own_tokens=own_tokens, block_tokens=BLOCK_TOKENS)
 
 
 def blocks_of(model: Path, kv_dtype: str | None, pool_bytes: int = POOL_BYTES) -> int | None:

@@ -98,23 +98,23 @@ async def _trials(
 ) -> None:
     for side in SIDES:
 
-        async def holds(together: int, side: Side = side) -> bool:
-            on_step(f"{side} caching, {together} at once", 0, 1)
+        async def holds(concurrency: int, side: Side = side) -> bool:
+            on_step(f"{side} caching, {concurrency} at once", 0, 1)
             # The other side's prompts may have evicted the template; that is not a cost of this side.
             _checked(await ask(opened, server, prompts.next(side)))
-            workload = [prompts.next(side) for _ in range(max(FEWEST_AT_ONCE, 3 * together))]
-            outcomes = await send_together(opened, server, workload, concurrency=together)
-            trial = trial_of(together, [_checked(outcome) for outcome in outcomes], bound_ms)
+            workload = [prompts.next(side) for _ in range(max(FEWEST_AT_ONCE, 3 * concurrency))]
+            outcomes = await send_together(opened, server, workload, concurrency=concurrency)
+            trial = trial_of(concurrency, [_checked(outcome) for outcome in outcomes], bound_ms)
             sides[side].trials.append(trial)
             return trial.is_within
 
         sides[side].together = await most_within(holds, plan.most_together)
 
 
-def trial_of(together: int, outcomes: Sequence[Outcome], bound_ms: float) -> Trial:
+def trial_of(concurrency: int, outcomes: Sequence[Outcome], bound_ms: float) -> Trial:
     ttft_ms = 1000 * quantile(sorted(outcome.ttft_seconds or 0.0 for outcome in outcomes), BOUND_SHARE)
     rate = summary_of(outcomes).requests_per_second
-    return Trial(together, len(outcomes), rate, ttft_ms, is_within=ttft_ms <= bound_ms)
+    return Trial(concurrency, len(outcomes), rate, ttft_ms, is_within=ttft_ms <= bound_ms)
 
 
 def check_sides(sides: dict[Side, Measured], plan: Plan) -> None:

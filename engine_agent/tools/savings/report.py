@@ -11,7 +11,7 @@ GAP = "   "
 
 
 def table(result: Result) -> str:
-    rows = [_saved_row(saved) for saved in result.times]
+    rows = [_saved_row(saving) for saving in result.times]
     if result.cpu:
         rows.append(_saved_row(result.cpu))
     with_, without = (result.found.sides[side].together for side in SIDES)
@@ -55,10 +55,10 @@ def remarks(result: Result) -> list[str]:
     return lines
 
 
-def _saved_row(saved: Saved) -> tuple[str, ...]:
-    values = (_between(saved.sides[side], saved.unit) for side in SIDES)
-    share = saved.share
-    return (saved.name, *values, f"{format_percent(share.value)} ({100 * share.low:.1f} – {100 * share.high:.1f})")
+def _saved_row(saving: Saved) -> tuple[str, ...]:
+    values = (_between(saving.sides[side], saving.unit) for side in SIDES)
+    share = saving.share
+    return (saving.name, *values, f"{format_percent(share.value)} ({100 * share.low:.1f} – {100 * share.high:.1f})")
 
 
 def _between(estimate: Estimate, unit: str) -> str:

@@ -38,11 +38,11 @@ class HeldOut:
 def choose(documents: Sequence[Document]) -> list[HeldOut]:
     """Return documents long enough for a measurement: the longest of each kind in length, then others as they fit."""
     usable = [document for document in documents if len(document.text) >= SHORTEST]
-    long = {document.name for kind, most in LONG_ONES.items() for document in longest_of(usable, kind)[:most]}
+    long_names = {document.name for kind, most in LONG_ONES.items() for document in longest_of(usable, kind)[:most]}
     chosen, remaining_bytes = [], MOST_BYTES
     # Prose before code, because there is less of it.
-    for document in sorted(usable, key=lambda document: (document.name not in long, document.kind == "source")):
-        text = cut(document.text, LONG if document.name in long else LONGEST)
+    for document in sorted(usable, key=lambda document: (document.name not in long_names, document.kind == "source")):
+        text = cut(document.text, LONG if document.name in long_names else LONGEST)
         if len(text) >= SHORTEST and len(text.encode()) <= remaining_bytes:
             remaining_bytes -= len(text.encode())
             chosen.append(HeldOut(document.name, document.kind, text))
