@@ -118,9 +118,8 @@ class BlockPages:
 
 def answered(log: EventLog, question: Question) -> Found:
     """Return the changes after `since`, or None if the cached snapshot is usable, or else a new snapshot."""
-    replay_or_gap = log.since(
-        question.since, boot=question.boot
-    )  # a position in a snapshot is never a number of the log
+    # A position in a snapshot is never a number of the log.
+    replay_or_gap = log.since(question.since, boot=question.boot)
     if not isinstance(replay_or_gap, Gap):
         return replay_or_gap
     if question.kept is not None:

@@ -45,9 +45,8 @@ def plan_step(
         if candidate.is_decode:
             shares.charge(candidate.namespace, candidate.tokens, weights[candidate.namespace])
     quantum = max(1, budget_tokens // QUANTA)
-    remaining_tokens = max(
-        budget_tokens - sum(turn.tokens for turn in turns), quantum
-    )  # so that answers alone never fill a step
+    # At least one quantum, so that answers alone never fill a step.
+    remaining_tokens = max(budget_tokens - sum(turn.tokens for turn in turns), quantum)
     return turns + _prompts(candidates, shares, weights, remaining_tokens, quantum=quantum)
 
 

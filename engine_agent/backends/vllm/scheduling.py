@@ -120,9 +120,8 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super()._preempt_request(request, *args, **kwargs)
         self._known[request.request_id].held_since = self.governor.manager.cache.now()
-        is_cut = any(
-            request is ended for ended, _, _ in self._ends
-        )  # its blocks are freed this way, and it never returns
+        # The blocks of a request that was cut are freed this way, and it never returns.
+        is_cut = any(request is ended for ended, _, _ in self._ends)
         self.preemptions += not is_cut
 
     def namespace_of(self, request: Request) -> str:
