@@ -10,5 +10,5 @@ def accelerator(device: torch.device) -> Mapping[str, Any] | None:
     """Return the accelerator's name and memory, or None for a CPU."""
     if device.type != "cuda":
         return None
-    found = torch.cuda.get_device_properties(device)
-    return {"name": found.name, "memory_bytes": found.total_memory}
+    properties = torch.cuda.get_device_properties(device)
+    return {"name": properties.name, "memory_bytes": properties.total_memory}

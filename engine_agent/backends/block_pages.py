@@ -64,13 +64,13 @@ class BlockPages:
             if serial == frozen.serial and part < len(frozen.parts):
                 _, load = await self._ask(None)
                 return self._part(frozen, part, load)
-        kept = (frozen.boot, frozen.number) if frozen else None
-        found, load = await self._ask(Question(boot, since, kept))
-        if isinstance(found, Replay):
-            return self._replayed(found, since, load)
-        if isinstance(found, IndexSnapshot) or frozen is None:
-            assert found is not None
-            frozen = self._frozen = await asyncio.to_thread(self._freeze, found)
+        cached_position = (frozen.boot, frozen.number) if frozen else None
+        changes, load = await self._ask(Question(boot, since, cached_position))
+        if isinstance(changes, Replay):
+            return self._replayed(changes, since, load)
+        if isinstance(changes, IndexSnapshot) or frozen is None:
+            assert changes is not None
+            frozen = self._frozen = await asyncio.to_thread(self._freeze, changes)
         return self._part(frozen, 0, load)
 
     def _kept(self) -> _Frozen | None:
@@ -78,10 +78,10 @@ class BlockPages:
             self._frozen = None
         return self._frozen
 
-    def _freeze(self, found: IndexSnapshot) -> _Frozen:
-        stored = (_stored(one) for one in found.stored if one.namespace != self._hidden)
+    def _freeze(self, snapshot: IndexSnapshot) -> _Frozen:
+        stored = (_stored(run) for run in snapshot.stored if run.namespace != self._hidden)
         parts = list(self._cut(stored)) or [()]
-        return _Frozen(next(self._serials), found.boot, found.number, parts, self._clock())
+        return _Frozen(next(self._serials), snapshot.boot, snapshot.number, parts, self._clock())
 
     def _part(self, frozen: _Frozen, part: int, load: Load) -> Page:
         frozen.used = self._clock()
@@ -90,18 +90,18 @@ class BlockPages:
         number = frozen.number if is_last else following
         return Page(frozen.boot, number, part == 0, is_last, load, frozen.parts[part])
 
-    def _replayed(self, found: Replay, since: int, load: Load) -> Page:
+    def _replayed(self, replay: Replay, since: int, load: Load) -> Page:
         """Return as many whole events as fit one page."""
         size, number = 0, since
         changes: list[BlockChange] = []
-        for event in found.events:
+        for event in replay.events:
             change = _changed(event) if event.namespace != self._hidden else None
             size += change_bytes(change) if change else 0
             if change and changes and size > self._page_bytes:
-                return Page(found.boot, number, False, False, load, tuple(changes))
+                return Page(replay.boot, number, False, False, load, tuple(changes))
             changes += [change] if change else []
             number = event.number
-        return Page(found.boot, number, False, True, load, tuple(changes))
+        return Page(replay.boot, number, False, True, load, tuple(changes))
 
     def _cut(self, changes: Iterable[BlockChange]) -> Iterator[Changes]:
         part: list[BlockChange] = []
@@ -118,9 +118,10 @@ class BlockPages:
 
 def answered(log: EventLog, question: Question) -> Found:
     """Return the changes after `since`, or None if the cached snapshot is usable, or else a new snapshot."""
-    found = log.since(question.since, boot=question.boot)  # a position in a snapshot is never a number of the log
-    if not isinstance(found, Gap):
-        return found
+    # A position in a snapshot is never a number of the log.
+    replay_or_gap = log.since(question.since, boot=question.boot)
+    if not isinstance(replay_or_gap, Gap):
+        return replay_or_gap
     if question.kept is not None:
         boot, number = question.kept
         if isinstance(log.since(number, boot=boot), Replay):
@@ -141,8 +142,8 @@ def _changed(event: Event) -> BlockChange | None:
     return None
 
 
-def _stored(one: Stored) -> BlockChange:
-    return BlockChange("stored", one.namespace, _mark(one.root), _mark(one.parent), marks(one.digests))
+def _stored(run: Stored) -> BlockChange:
+    return BlockChange("stored", run.namespace, _mark(run.root), _mark(run.parent), marks(run.digests))
 
 
 def marks(digests: Digests) -> bytes:

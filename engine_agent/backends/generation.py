@@ -31,7 +31,7 @@ class Told:
 
     @property
     def admissions(self) -> tuple[Admission, ...]:
-        return tuple(self._admitted[place] for place in range(self._prompts))
+        return tuple(self._admitted[prompt_index] for prompt_index in range(self._prompts))
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
         """Iterate over deltas as they come. Raises the RequestError that ended the job."""
@@ -40,13 +40,13 @@ class Told:
                 raise output
             yield output
 
-    async def ready(self, asking: Awaitable[object]) -> None:
+    async def ready(self, submission: Awaitable[object]) -> None:
         """Wait until the request is sent and every prompt is admitted.
 
         Raises a RequestError. On any error or cancellation the request is withdrawn.
         """
         try:
-            await asking
+            await submission
             await self._ready
         except BaseException:
             self.cancel()
@@ -91,18 +91,18 @@ async def probe_seconds(
 
     Raises EngineFailed, DeadlinePassed.
     """
-    began, before = time.perf_counter(), generated_tokens()
-    asking = asyncio.create_task(_probed(generate))
-    while not (await asyncio.wait({asking}, timeout=PROBE_LOOK_SECONDS))[0]:
-        if generated_tokens() > before:
-            asking.cancel()
+    began, tokens_before = time.perf_counter(), generated_tokens()
+    probe = asyncio.create_task(_probed(generate))
+    while not (await asyncio.wait({probe}, timeout=PROBE_LOOK_SECONDS))[0]:
+        if generated_tokens() > tokens_before:
+            probe.cancel()
             return time.perf_counter() - began
-    await asking
+    await probe
     return time.perf_counter() - began
 
 
 async def _probed(generate: Callable[[Generate], Awaitable[Generation]]) -> None:
     params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-    asked = Generate("probe", NOBODY, ((1, 1),), params, kind="probe", deadline_seconds=PROBE_SECONDS)
-    async for _ in await generate(asked):
+    request = Generate("probe", NOBODY, ((1, 1),), params, kind="probe", deadline_seconds=PROBE_SECONDS)
+    async for _ in await generate(request):
         pass

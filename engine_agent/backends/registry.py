@@ -52,11 +52,12 @@ class BackendEntry:
 
 @cache
 def _found() -> dict[str, EntryPoint]:
-    ours = {
+    built_in = {
         folder.parent.name: EntryPoint(folder.parent.name, f"{__package__}.{folder.parent.name}.entry:BACKEND", GROUP)
         for folder in sorted(HERE.glob("*/entry.py"))
     }
-    return {one.name: one for one in entry_points(group=GROUP)} | ours  # ours cannot be replaced
+    # Built-in backends cannot be replaced.
+    return {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)} | built_in
 
 
 def backend_names() -> tuple[str, ...]:

@@ -165,7 +165,7 @@ class Books:
             boot=boot,
             most_digests=limits.event_blocks,
             tiers=TIERS[: len(storages)],
-            trees=lambda: (tree for found in self.namespaces.values() for tree in found.trees.values()),
+            trees=lambda: (tree for namespace in self.namespaces.values() for tree in namespace.trees.values()),
         )
         self._stamp = 0
 
@@ -178,10 +178,10 @@ class Books:
         return max(256, self.limits.ghost_blocks // max(1, len(self.namespaces)))
 
     def namespace(self, name: str) -> Namespace:
-        found = self.namespaces.get(name)
-        if found is None:
+        namespace = self.namespaces.get(name)
+        if namespace is None:
             raise UnknownNamespace(name)
-        return found
+        return namespace
 
     def next_stamp(self) -> int:
         self._stamp += 1

@@ -76,9 +76,9 @@ class Departures:
         if sound := copy.pages.index(page):
             self._books.split(run, sound)
         ghost = Ghost("evicted", None, now)
-        for lost in [one for one in (run, *run.below()) if not one.is_hollow]:
-            namespace.counters.damaged_blocks += len(lost.digests)
-            self.vacate(namespace, lost, ghost)
+        for damaged_run in [candidate for candidate in (run, *run.below()) if not candidate.is_hollow]:
+            namespace.counters.damaged_blocks += len(damaged_run.digests)
+            self.vacate(namespace, damaged_run, ghost)
 
     def tidy(self, namespace: Namespace, run: Run) -> None:
         """Remove structure that leads nowhere, and the tree when it is empty."""
@@ -166,9 +166,9 @@ class Departures:
         account = namespace.accounts[below.level]
         pages, refused = self._room_below(account, below, run, now)
         if pages:
-            kept = run if not refused else self._books.split(run, len(pages))
-            self._record(namespace, tier, kept, asker, cause, now, is_kept=True)
-            self._move_down(namespace, tier, below, kept, pages)
+            moved_run = run if not refused else self._books.split(run, len(pages))
+            self._record(namespace, tier, moved_run, asker, cause, now, is_kept=True)
+            self._move_down(namespace, tier, below, moved_run, pages)
         if refused:
             self._record(namespace, tier, run, asker, cause, now)
             by, reason = (account, _refused(refused)) if pages else (asker, _gone(cause))
@@ -176,14 +176,14 @@ class Departures:
 
     def _room_below(self, account: Account, below: Tier, run: Run, now: float) -> tuple[list[int], Refused | None]:
         """Take pages for as many of the run's blocks as fit, step by step, so that only those are charged."""
-        kv_format, wanted = run.tree.kv_format, len(run.digests)
+        kv_format, needed_pages = run.tree.kv_format, len(run.digests)
         step = below.pages_in_step(kv_format)
         pages: list[int] = []
-        while len(pages) < wanted:
-            more = below.take(account, kv_format, min(step, wanted - len(pages)), self.evictor(now))
-            if isinstance(more, Refused):
-                return pages, more
-            pages += more
+        while len(pages) < needed_pages:
+            taken_pages = below.take(account, kv_format, min(step, needed_pages - len(pages)), self.evictor(now))
+            if isinstance(taken_pages, Refused):
+                return pages, taken_pages
+            pages += taken_pages
         return pages, None
 
     def _move_down(self, namespace: Namespace, tier: Tier, below: Tier, run: Run, pages: list[int]) -> None:
@@ -194,7 +194,9 @@ class Departures:
         below.storage.assign(pages, lower)
         account.add_shadow(lower, below.storage.page_bytes(kv_format))
         below.changed(account)
-        books.operations.extend(Demote(kv_format, page, to) for page, to in zip(copy.pages, pages, strict=True))
+        books.operations.extend(
+            Demote(kv_format, page, host_page) for page, host_page in zip(copy.pages, pages, strict=True)
+        )
         books.events.publish("demoted", run, run.digests, tier=below.level)
         namespace.counters.demoted_blocks += len(pages)
         self._drop_copy(namespace, tier, copy)
@@ -221,12 +223,16 @@ class Departures:
         account.remove(copy, tier.storage.page_bytes(kv_format))
         run.copies[tier.level] = None
         tier.give_back(account, kv_format, copy.pages)
-        left = [(other, kept) for other, kept in zip(self._books.tiers, run.copies, strict=True) if kept]
-        best, kept = left[0]
+        remaining_copies = [
+            (remaining_tier, remaining_copy)
+            for remaining_tier, remaining_copy in zip(self._books.tiers, run.copies, strict=True)
+            if remaining_copy
+        ]
+        best, best_copy = remaining_copies[0]
         if tier.level < best.level:  # its shadow is now its only copy
             account, page_bytes = namespace.accounts[best.level], best.storage.page_bytes(kv_format)
-            account.remove(kept, page_bytes)
-            account.add_idle(kept, page_bytes)
+            account.remove(best_copy, page_bytes)
+            account.add_idle(best_copy, page_bytes)
 
     def _give_up(self, namespace: Namespace, run: Run, *, zero: bool) -> int:
         """Give up a run's copies: free their pages, or leave them to block tables. Return the freed bytes."""

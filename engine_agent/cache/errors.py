@@ -16,8 +16,8 @@ class CacheError(Exception):
 class InvalidValue(CacheError):
     """A value that no pool, policy or request can have: the wrong type, or out of range."""
 
-    def __init__(self, field: str, value: object, wanted: str) -> None:
-        super().__init__(field, value, f"expected {wanted}, found {value!r}")
+    def __init__(self, field: str, value: object, expected: str) -> None:
+        super().__init__(field, value, f"expected {expected}, found {value!r}")
 
 
 class UnknownFormat(CacheError):
@@ -36,8 +36,8 @@ class NeverFits(CacheError):
     def __init__(self, field: str, *, wanted_bytes: int, most_bytes: int, what: str = "the pool") -> None:
         self.wanted_bytes = wanted_bytes
         self.most_bytes = most_bytes
-        wanted, most = sizes_apart(wanted_bytes, most_bytes)
-        super().__init__(field, wanted_bytes, f"{wanted} wanted, {what} has {most}")
+        wanted_text, most_text = sizes_apart(wanted_bytes, most_bytes)
+        super().__init__(field, wanted_bytes, f"{wanted_text} wanted, {what} has {most_text}")
 
 
 class ClockWentBack(CacheError):
@@ -56,8 +56,8 @@ class PinOverBudget(CacheError):
     def __init__(self, pin_id: str, *, wanted_bytes: int, budget_bytes: int) -> None:
         self.wanted_bytes = wanted_bytes
         self.budget_bytes = budget_bytes
-        wanted, left = sizes_apart(wanted_bytes, budget_bytes)
-        super().__init__("pin", pin_id, f"{wanted} wanted, {left} left of the pins' budget")
+        wanted_text, left_text = sizes_apart(wanted_bytes, budget_bytes)
+        super().__init__("pin", pin_id, f"{wanted_text} wanted, {left_text} left of the pins' budget")
 
 
 class UnknownPin(CacheError):

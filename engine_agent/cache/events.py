@@ -91,12 +91,14 @@ class EventLog:
 
     def publish(self, kind: Kind, run: Run, digests: Digests, *, tier: int, is_gone: bool = False) -> None:
         """Record an event about the last `len(digests)` blocks of `run`, or about its whole tree."""
-        before = run.end - len(digests) - run.start
+        first_new = run.end - len(digests) - run.start
         self.number += 1
         tree = run.tree
-        parent = run.digests[before - 1] if before > 0 else parent_digest(run)
-        where = self._tiers[tier]
-        self._keep(Event(self.number, kind, tree.namespace, tree.kv_format, tree.root, where, parent, digests, is_gone))
+        parent = run.digests[first_new - 1] if first_new > 0 else parent_digest(run)
+        tier_name = self._tiers[tier]
+        self._keep(
+            Event(self.number, kind, tree.namespace, tree.kv_format, tree.root, tier_name, parent, digests, is_gone)
+        )
 
     def since(self, number: int, *, boot: str) -> Replay | Gap:
         oldest = self._kept[0].number if self._kept else self.number + 1

@@ -31,8 +31,8 @@ class IdleList:
     def add_back(self, copy: TierCopy) -> None:
         """Insert a copy in the order of its run's last release, after a planned use did not happen."""
         newer = self._ring
-        while (other := newer.older) is not self._ring and _order(other) > _order(copy):
-            newer = other
+        while (older := newer.older) is not self._ring and _order(older) > _order(copy):
+            newer = older
         link_before(copy, newer)
 
     def __iter__(self) -> Iterator[TierCopy]:

@@ -75,10 +75,10 @@ class ByTime:
 
     __slots__ = ("_count", "_heap", "_noted")
 
-    def __init__(self, noted: Literal["age_entry", "cap_entry"]) -> None:
+    def __init__(self, attribute: Literal["age_entry", "cap_entry"]) -> None:
         self._heap: list[tuple[float, int, Run]] = []
         self._count = 0
-        self._noted = noted  # the attribute of a run that holds its time in this queue
+        self._noted = attribute  # the attribute of a run that holds its time in this queue
 
     def add(self, at: float, run: Run) -> None:
         if at < getattr(run, self._noted):
@@ -103,14 +103,14 @@ class ByTime:
     def tidy(self, runs: int) -> None:
         """Drop out-of-date entries, which runs that ended early leave behind, once they are the majority."""
         if len(self._heap) > 2 * runs + 64:
-            kept = []
+            current_entries = []
             for entry in self._heap:
                 at, _, run = entry
                 if run.is_hollow:
                     setattr(run, self._noted, math.inf)
                 elif getattr(run, self._noted) == at:
-                    kept.append(entry)
-            self._heap = kept
+                    current_entries.append(entry)
+            self._heap = current_entries
             heapq.heapify(self._heap)
 
     def clear(self) -> None:
@@ -135,11 +135,11 @@ class Appointments(Generic[D]):
         self._tidy_at = 64
         self.next_at = math.inf
 
-    def make(self, who: D, at: float) -> None:
-        if at < who.due_at:
-            who.due_at = at
+    def make(self, owner: D, at: float) -> None:
+        if at < owner.due_at:
+            owner.due_at = at
             self._count += 1
-            heapq.heappush(self._heap, (at, self._count, who))
+            heapq.heappush(self._heap, (at, self._count, owner))
             if len(self._heap) > self._tidy_at:
                 self._heap = [entry for entry in self._heap if entry[0] == entry[2].due_at]
                 heapq.heapify(self._heap)
@@ -151,11 +151,11 @@ class Appointments(Generic[D]):
 
     def take_due(self, now: float) -> D | None:
         """Return an object whose timer is due, or None. The object sets its next timer itself."""
-        found = None
-        while self._heap and found is None and self._heap[0][0] <= now:
-            at, _, who = heapq.heappop(self._heap)
-            if at == who.due_at:
-                who.due_at = math.inf
-                found = who
+        due_owner = None
+        while self._heap and due_owner is None and self._heap[0][0] <= now:
+            at, _, owner = heapq.heappop(self._heap)
+            if at == owner.due_at:
+                owner.due_at = math.inf
+                due_owner = owner
         self.next_at = self._heap[0][0] if self._heap else math.inf
-        return found
+        return due_owner

@@ -100,25 +100,28 @@ class _Run:
 
     def still(self) -> "_Run":
         """Return a copy with only the fields that `resident_blocks` needs."""
-        twin = _Run(self.start, self.end, slot=self.slot, now=self.last_use)
-        twin.chance = self.chance
-        return twin
+        duplicate = _Run(self.start, self.end, slot=self.slot, now=self.last_use)
+        duplicate.chance = self.chance
+        return duplicate
 
     def made(self) -> list[float]:
         return self.born_by_age or [self.born] * len(_AGES)
 
-    def is_as_old_as(self, other: "_Run") -> bool:
-        return all(abs(one - two) <= age / 16 for one, two, age in zip(self.made(), other.made(), _AGES, strict=True))
+    def is_as_old_as(self, run: "_Run") -> bool:
+        return all(
+            abs(own_birth - run_birth) <= age / 16
+            for own_birth, run_birth, age in zip(self.made(), run.made(), _AGES, strict=True)
+        )
 
     def renew(self, alive: Sequence[int], now: float) -> list[int]:
         """Return under which of these ages the run is alive. Under all others it counts as recomputed now."""
-        before = self.made()
-        self.born_by_age = after = [now] * len(_AGES)
-        still = [which for which in alive if now - before[which] < _AGES[which]]
-        for which in still:
-            after[which] = before[which]
-        self.dies = min(map(add, after, _AGES))
-        return still
+        previous_births = self.made()
+        self.born_by_age = births = [now] * len(_AGES)
+        surviving = [age_index for age_index in alive if now - previous_births[age_index] < _AGES[age_index]]
+        for age_index in surviving:
+            births[age_index] = previous_births[age_index]
+        self.dies = min(map(add, births, _AGES))
+        return surviving
 
 
 class _Recency:
@@ -233,20 +236,26 @@ class ReuseGaps:
         self._whatever_age *= keep
         if self._absolute:
             self._absolute = array("d", [blocks * keep for blocks in self._absolute])
-        self._histogram = {cell: kept for cell, blocks in self._histogram.items() if (kept := blocks * keep) > _TRACE}
-        self._parted = {depth: kept for depth, unsure in self._parted.items() if (kept := unsure * keep) > _TRACE}
+        self._histogram = {
+            cell: decayed for cell, blocks in self._histogram.items() if (decayed := blocks * keep) > _TRACE
+        }
+        self._parted = {depth: decayed for depth, unsure in self._parted.items() if (decayed := unsure * keep) > _TRACE}
         self._tidy(now)
 
     # Queries
 
     def still(self) -> "ReuseGaps":
         """Return a copy that another thread can query. It cannot record anything more."""
-        twin = ReuseGaps(block_tokens=self.block_tokens, half_life_seconds=self._half_life)
-        twin._histogram, twin._absolute = dict(self._histogram), self._absolute and self._absolute[:]
-        twin._whatever_age, twin._blocks, twin._prompt_tokens = self._whatever_age, self._blocks, self._prompt_tokens
-        twin._seconds, twin._halves_at, twin._until = self._seconds, self._halves_at, self._until
-        twin._runs = {number.to_bytes(8): run.still() for number, run in enumerate(set(self._runs.values()))}
-        return twin
+        duplicate = ReuseGaps(block_tokens=self.block_tokens, half_life_seconds=self._half_life)
+        duplicate._histogram, duplicate._absolute = dict(self._histogram), self._absolute and self._absolute[:]
+        duplicate._whatever_age, duplicate._blocks, duplicate._prompt_tokens = (
+            self._whatever_age,
+            self._blocks,
+            self._prompt_tokens,
+        )
+        duplicate._seconds, duplicate._halves_at, duplicate._until = self._seconds, self._halves_at, self._until
+        duplicate._runs = {number.to_bytes(8): run.still() for number, run in enumerate(set(self._runs.values()))}
+        return duplicate
 
     @property
     def prompt_tokens(self) -> float:
@@ -320,10 +329,10 @@ class ReuseGaps:
         hits, mean_gap = self._hits_without_age(min(ttl, age), limit)
         if age == inf or not hits:
             return hits
-        alone, _ = self._hits_without_age(age, inf)
-        lost = alone * (1 - self._survival(age))
+        hits_by_age_only, _ = self._hits_without_age(age, inf)
+        lost_hits = hits_by_age_only * (1 - self._survival(age))
         gaps_within_age = 1 + age / max(mean_gap, age / 1_000)
-        return float(max(0.0, hits - lost * (hits / alone) ** gaps_within_age))
+        return float(max(0.0, hits - lost_hits * (hits / hits_by_age_only) ** gaps_within_age))
 
     def _hits_without_age(self, ttl: float, limit: float) -> tuple[float, float]:
         """Return the hit blocks, and their mean gap."""
@@ -331,9 +340,9 @@ class ReuseGaps:
         hits = waited = 0.0
         for cell, blocks in self._histogram.items():
             row = cell >> 8
-            some = blocks * by_gap[row] * by_distance[cell & 255]
-            hits += some
-            waited += some * (edges[row] + edges[row + 1]) / 2
+            cell_hits = blocks * by_gap[row] * by_distance[cell & 255]
+            hits += cell_hits
+            waited += cell_hits * (edges[row] + edges[row + 1]) / 2
         return hits, waited / hits if hits else 0.0
 
     def _survival(self, age: float) -> float:
@@ -348,10 +357,10 @@ class ReuseGaps:
         below, above = self._known_survival(at - 1), self._known_survival(at)
         return below + (above - below) * log(age / low) / log(high / low)
 
-    def _known_survival(self, which: int) -> float:
+    def _known_survival(self, age_index: int) -> float:
         assert self._absolute is not None
-        sliding, _ = self._hits_without_age(_AGES[which], inf)
-        return min(1.0, (self._whatever_age + self._absolute[which]) / sliding) if sliding else 1.0
+        sliding, _ = self._hits_without_age(_AGES[age_index], inf)
+        return min(1.0, (self._whatever_age + self._absolute[age_index]) / sliding) if sliding else 1.0
 
     # Bookkeeping
 
@@ -359,70 +368,73 @@ class ReuseGaps:
         """Mark a chain's known runs as used again, from the head to where the chain parts; add the rest as new."""
         depths, length = self._depths, len(digests)
         marks = [digests[depth] for depth in depths[: bisect_left(depths, length)]]
-        found = self._known(marks)
-        known = len(found)
+        known_runs = self._known(marks)
+        known_count = len(known_runs)
         slot = used_in = len(self._recency)
         last: _Run | None = None
         alive: Sequence[int] = _EVERY_AGE
         start = above = first = 0
-        while first < known and found[first].slot != slot:  # a mark may be out of order after depths were dropped
-            run = found[first]
+        while (
+            first < known_count and known_runs[first].slot != slot
+        ):  # a mark may be out of order after depths were dropped
+            run = known_runs[first]
             is_together, used_in = run.slot == used_in, run.slot
-            after = known if found[-1] is run else first + 1
-            while after < known and found[after] is run:
-                after += 1
-            if after == known:
-                stop = self._parting(run, digests, after - 1)
+            next_mark = known_count if known_runs[-1] is run else first + 1
+            while next_mark < known_count and known_runs[next_mark] is run:
+                next_mark += 1
+            if next_mark == known_count:
+                stop = self._parting(run, digests, next_mark - 1)
             else:
-                stop = min(run.end, max(found[after].start, depths[after]))
+                stop = min(run.end, max(known_runs[next_mark].start, depths[next_mark]))
             stop = min(max(start, stop), length)
-            head, last = last, run if stop >= run.end else self._cut(run, stop, marks[first:after], after)
+            head, last = last, run if stop >= run.end else self._cut(run, stop, marks[first:next_mark], next_mark)
             alive = self._use(last, start, stop, alive, now)
             if is_together and head and self._merge(head, last, marks[above:first]):
                 first = above
-            start, above, first = stop, first, after
+            start, above, first = stop, first, next_mark
         if start < length:
             self._extend(last, start, digests, marks[first:], now)
         self._recency.append(length)
 
     def _known(self, marks: Sequence[bytes]) -> list[_Run]:
         """Return the runs of the leading known marks. A known mark implies all marks above it, even missing ones."""
-        found = list(map(self._runs.get, marks))
-        while found and found[-1] is None:
-            found.pop()
-        if None in found:
-            self._fill(found, marks)
-        return cast("list[_Run]", found)
+        runs = list(map(self._runs.get, marks))
+        while runs and runs[-1] is None:
+            runs.pop()
+        if None in runs:
+            self._fill(runs, marks)
+        return cast("list[_Run]", runs)
 
-    def _fill(self, found: list[_Run | None], marks: Sequence[bytes]) -> None:
+    def _fill(self, runs: list[_Run | None], marks: Sequence[bytes]) -> None:
         """Assign each mark without a run to the run above, if that extends so far, or else to the next run."""
-        for at, run in enumerate(found):
+        for at, run in enumerate(runs):
             if run is None:
-                above = found[at - 1] if at else None
+                above = runs[at - 1] if at else None
                 if above is None or above.end <= self._depths[at]:
-                    above = next(below for below in found[at:] if below is not None)
-                found[at] = self._runs[marks[at]] = above
+                    above = next(below for below in runs[at:] if below is not None)
+                runs[at] = self._runs[marks[at]] = above
 
     def _parting(self, run: _Run, digests: Sequence[bytes], mark: int) -> int:
         """Return where a chain leaves its last known run: at the run's end, or before its next mark or print."""
-        end, tail, surely, beyond = run.end, run.tail, self._depths[mark] + 1, len(digests)
-        if tail and surely <= end <= beyond and digests[end - 1].startswith(tail[:_PRINT]):
+        end, tail, least_depth, most_depth = run.end, run.tail, self._depths[mark] + 1, len(digests)
+        if tail and least_depth <= end <= most_depth and digests[end - 1].startswith(tail[:_PRINT]):
             return end
-        below = self._depths[mark + 1] if mark + 1 < len(self._depths) else max(end, beyond)
-        lost = min(end, below) - beyond  # when the chain ends first, the run's later blocks cannot be found again
-        beyond = min(beyond, below)
+        below = self._depths[mark + 1] if mark + 1 < len(self._depths) else max(end, most_depth)
+        # When the chain ends first, the run's later blocks cannot be found again.
+        hidden_blocks = min(end, below) - most_depth
+        most_depth = min(most_depth, below)
         for at in range(0, len(tail), _PRINT):
             depth = end - _BACK[at // _PRINT]
-            if depth < surely:
+            if depth < least_depth:
                 break
             if depth < len(digests) and digests[depth].startswith(tail[at : at + _PRINT]):
-                surely = depth + 1
+                least_depth = depth + 1
                 break
-            beyond = min(beyond, depth)
-        self._look_closer(mark, max(beyond - surely, lost))
-        if not tail and surely <= end <= beyond:
+            most_depth = min(most_depth, depth)
+        self._look_closer(mark, max(most_depth - least_depth, hidden_blocks))
+        if not tail and least_depth <= end <= most_depth:
             return end
-        return max(surely, (surely + min(beyond, end)) // 2)
+        return max(least_depth, (least_depth + min(most_depth, end)) // 2)
 
     def _look_closer(self, mark: int, unsure: int) -> None:
         """Add a mark between this one and the next if many blocks depend on where chains part between them."""
@@ -432,9 +444,9 @@ class ReuseGaps:
             self._depths = tuple(sorted((*self._depths, (depth + below) // 2)))
             self._parted[depth] = 0.0
 
-    def _cut(self, run: _Run, stop: int, marks: Sequence[bytes], after: int) -> _Run:
+    def _cut(self, run: _Run, stop: int, marks: Sequence[bytes], next_mark: int) -> _Run:
         """Return the part of the run above `stop`, with these marks. The part below stays a run while it has marks."""
-        if after == len(self._depths) or self._depths[after] >= run.end:
+        if next_mark == len(self._depths) or self._depths[next_mark] >= run.end:
             run.tail = b""
             return run
         head = run.split(stop)
@@ -453,8 +465,10 @@ class ReuseGaps:
     def _drop_useless_depths(self) -> None:
         """Drop added depths where chains no longer part on either side."""
         parted = [self._parted.get(depth, 0.0) for depth in self._depths]
-        busy = {depth for depth, around in zip(self._depths[1:], pairwise(parted), strict=True) if any(around)}
-        self._depths = tuple(depth for depth in self._depths if depth in busy or depth in self._first_depths)
+        used_depths = {
+            depth for depth, neighbours in zip(self._depths[1:], pairwise(parted), strict=True) if any(neighbours)
+        }
+        self._depths = tuple(depth for depth in self._depths if depth in used_depths or depth in self._first_depths)
 
     def _use(self, run: _Run, start: int, stop: int, alive: Sequence[int], now: float) -> Sequence[int]:
         """Use blocks start … stop of a chain, all of this run, again. Return the ages under which they were alive."""
@@ -479,7 +493,7 @@ class ReuseGaps:
             run = _Run(start, len(digests), slot=len(self._recency), now=now)
             self._run_count += 1
         run.end = len(digests)
-        run.tail = b"".join([digests[-back][:_PRINT] for back in _BACK if back <= run.end])
+        run.tail = b"".join([digests[-distance][:_PRINT] for distance in _BACK if distance <= run.end])
         for mark in marks:
             self._runs[mark] = run
 
@@ -495,64 +509,64 @@ class ReuseGaps:
     def _count_alive(self, alive: Sequence[int], blocks: float) -> None:
         if self._absolute is None:
             self._absolute = array("d", [0.0 for _ in _AGES])
-        for which in alive:
-            self._absolute[which] += blocks
+        for age_index in alive:
+            self._absolute[age_index] += blocks
 
-    def _faded(self, then: float) -> float:
-        """Return the share that remains now of a count made at `then`."""
-        return min(1.0, exp2(-((self._halves_at - then) // self._half_life)))
+    def _faded(self, counted_at: float) -> float:
+        """Return the share that remains now of a count made at `counted_at`."""
+        return min(1.0, exp2(-((self._halves_at - counted_at) // self._half_life)))
 
     def _tidy(self, now: float) -> None:
         """Forget runs past the horizon or without marks, thin the rest if too many, and renumber the slots."""
         self._drop_useless_depths()
         runs = sorted(dict.fromkeys(self._runs.values()), key=attrgetter("slot"))
-        kept = [run for run in runs if now - run.last_use <= HORIZON_SECONDS]
+        remaining_runs = [run for run in runs if now - run.last_use <= HORIZON_SECONDS]
         while True:
-            if len(kept) < len(runs):
-                staying = set(kept)
+            if len(remaining_runs) < len(runs):
+                staying = set(remaining_runs)
                 self._runs = {mark: run for mark, run in self._runs.items() if run in staying}
-                runs = kept
+                runs = remaining_runs
             cost = len(self._runs) + _RUN_COST * len(runs)
             if cost <= _FULL * self._max_cost or len(runs) == 1:
                 break
-            kept = self._thin(runs, max(1.0, _THINNED * self._max_cost / cost * len(runs)))
+            remaining_runs = self._thin(runs, max(1.0, _THINNED * self._max_cost / cost * len(runs)))
         self._run_count = len(runs)
         self._slot_limit = 4 * len(runs) + _MIN_SLOTS
         self._recency = _Recency()
-        for _, together in groupby(runs, key=attrgetter("slot")):
+        for _, run_group in groupby(runs, key=attrgetter("slot")):
             blocks = 0.0
-            for run in together:
+            for run in run_group:
                 blocks += (run.end - run.start) / run.chance
                 run.slot = len(self._recency)
             self._recency.append(blocks)
 
-    def _thin(self, runs: list[_Run], wanted: float) -> list[_Run]:
+    def _thin(self, runs: list[_Run], target_count: float) -> list[_Run]:
         """Thin the runs, oldest first as given. A run's claim is its share of its own and all later blocks."""
         weights = [(run.end - run.start) / run.chance for run in runs]
         claims = [weight / (newer or 1) for weight, newer in zip(weights[::-1], accumulate(weights[::-1]), strict=True)]
-        factor = _factor(sorted(claims), wanted)
-        kept = []
+        factor = _factor(sorted(claims), target_count)
+        remaining_runs = []
         due = self._due
         for run, claim in zip(runs, reversed(claims), strict=True):
             stays = factor * claim
             if stays >= 1:
-                kept.append(run)
+                remaining_runs.append(run)
                 continue
             due += stays
             if due >= 1:
                 due -= 1
                 run.chance *= stays
-                kept.append(run)
+                remaining_runs.append(run)
         self._due = due
-        return kept
+        return remaining_runs
 
 
-def _factor(claims: list[float], wanted: float) -> float:
-    """Return the factor with which the ascending claims become chances of at most 1 that sum up to `wanted`."""
+def _factor(claims: list[float], target_sum: float) -> float:
+    """Return the factor with which the ascending claims become chances of at most 1 that sum up to `target_sum`."""
     sums = list(accumulate(claims))
-    for surely in range(len(claims)):
-        last = len(claims) - 1 - surely
-        factor = (wanted - surely) / sums[last] if sums[last] else inf
+    for certain_count in range(len(claims)):
+        last = len(claims) - 1 - certain_count
+        factor = (target_sum - certain_count) / sums[last] if sums[last] else inf
         if factor * claims[last] <= 1:
             return max(0.0, factor)
     return inf

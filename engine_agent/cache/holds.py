@@ -35,16 +35,16 @@ class Holds:
             return refused
         for run in path:
             self._use(hold.namespace, run)
-        taken = self.take(hold, needed, now)
+        taken_pages = self.take(hold, needed, now)
         if path:  # eviction may have split a run of it, where a part of its host copy was evicted
             path = path[-1].from_root()
-        if isinstance(taken, Refused):  # only possible with mixed formats
+        if isinstance(taken_pages, Refused):  # only possible with mixed formats
             for run in reversed(path):
                 self._unuse(hold.namespace, run)
-            return taken
+            return taken_pages
         for run in loads:
-            self._load(hold.namespace, run, taken[: len(run.digests)])
-            del taken[: len(run.digests)]
+            self._load(hold.namespace, run, taken_pages[: len(run.digests)])
+            del taken_pages[: len(run.digests)]
         pages: list[int] = []
         for run in path:
             run.hits += 1
@@ -54,13 +54,17 @@ class Holds:
         if path:
             hold.tree, hold.anchor, hold.depth = path[-1].tree, path[-1], depth
         hold.namespace.holds.add(hold)
-        return pages + taken
+        return pages + taken_pages
 
     def _refusal(self, hold: Hold, path: list[Run], pages: int) -> Refused | None:
         """Return why the pages cannot be taken, before the path is leased, so that a failed attempt costs little."""
         device, page_bytes = self._books.device, self._books.device.storage.page_bytes(hold.kv_format)
-        kept = sum(len(copy.pages) for run in path if (copy := run.copies[DEVICE]) and copy.is_listed)
-        return device.refusal(hold.namespace.accounts[DEVICE], pages * page_bytes, kept * page_bytes) if pages else None
+        reused_pages = sum(len(copy.pages) for run in path if (copy := run.copies[DEVICE]) and copy.is_listed)
+        return (
+            device.refusal(hold.namespace.accounts[DEVICE], pages * page_bytes, reused_pages * page_bytes)
+            if pages
+            else None
+        )
 
     def take(self, hold: Hold, pages: int, now: float) -> list[int] | Refused:
         """Take pages for future blocks."""
@@ -150,8 +154,8 @@ class Holds:
             run.holders -= 1
             if self._is_stranger(run, pages):
                 run.strangers -= 1
-                own = pages[run.start : run.end]
-                self._departures.let_go_pages(namespace, hold.kv_format, own, hold.purge, zero=zero)
+                own_pages = pages[run.start : run.end]
+                self._departures.let_go_pages(namespace, hold.kv_format, own_pages, hold.purge, zero=zero)
             if not run.holders and not run.pins:
                 self._departures.rest(namespace, run, now, stamp)
             run = above
@@ -197,9 +201,9 @@ class Holds:
         books.events.publish("loaded", run, run.digests, tier=DEVICE)
         namespace.counters.loaded_blocks += len(pages)
 
-    def _add(self, hold: Hold, parent: Run, fresh: Digests, own: list[int], now: float) -> Run:
+    def _add(self, hold: Hold, parent: Run, fresh: Digests, own_pages: list[int], now: float) -> Run:
         """Add new blocks: to the run above them if only this sequence uses it, or as a new run."""
-        namespace, storage, blocks = hold.namespace, self._books.device.storage, len(own)
+        namespace, storage, blocks = hold.namespace, self._books.device.storage, len(own_pages)
         namespace.counters.inserted_blocks += blocks
         namespace.indexed_blocks += blocks
         if self._may_lengthen(hold, parent):
@@ -207,14 +211,14 @@ class Holds:
             assert copy
             parent.digests += fresh
             parent.created += [now] * blocks
-            copy.pages.extend(own)
-            storage.assign(own, copy)
+            copy.pages.extend(own_pages)
+            storage.assign(own_pages, copy)
             self._books.events.publish("stored", parent, fresh, tier=DEVICE)
             return parent
         run = add_run(parent, fresh)
         run.holders = 1
         namespace.runs += 1
-        self._settle(namespace, run, own, hold.cap_seconds, now)
+        self._settle(namespace, run, own_pages, hold.cap_seconds, now)
         self._books.events.publish("stored", run, fresh, tier=DEVICE)
         if run.tree.pins:
             self._pinning.cover(namespace, run)
@@ -237,7 +241,7 @@ class Holds:
     def _meet(self, hold: Hold, run: Run, pages: list[int], now: float) -> None:
         """Handle a block that the sequence wrote and the index knows: in use, idle or hollow."""
         namespace, blocks = hold.namespace, len(run.digests)
-        own = pages[run.start : run.end]
+        own_pages = pages[run.start : run.end]
         copy = run.copies[DEVICE]
         if run.is_hollow:
             namespace.counters.inserted_blocks += blocks
@@ -245,20 +249,20 @@ class Holds:
             namespace.runs += 1
             namespace.ghosts.revive(run)
             run.hits = 0
-            self._settle(namespace, run, own, hold.cap_seconds, now)
+            self._settle(namespace, run, own_pages, hold.cap_seconds, now)
             self._books.events.publish("stored", run, run.digests, tier=DEVICE)
         elif copy and (run.holders or run.pins):
             if self._books.limits.tables_are_fixed:
                 run.strangers += 1  # the sequence keeps its own pages until it releases them
             else:
                 pages[run.start : run.end] = copy.pages
-                self._departures.let_go_pages(namespace, hold.kv_format, own, hold.purge)
+                self._departures.let_go_pages(namespace, hold.kv_format, own_pages, hold.purge)
             namespace.counters.shared_blocks += blocks
         else:
-            self._replace(namespace, run, own, max(run.cap_seconds, hold.cap_seconds), now)
+            self._replace(namespace, run, own_pages, max(run.cap_seconds, hold.cap_seconds), now)
         run.holders += 1
 
-    def _replace(self, namespace: Namespace, run: Run, own: list[int], cap_seconds: float, now: float) -> None:
+    def _replace(self, namespace: Namespace, run: Run, own_pages: list[int], cap_seconds: float, now: float) -> None:
         """Give a run recomputed pages and a new creation time. An equal copy in a lower tier stays as a shadow."""
         kv_format = run.tree.kv_format
         was_on_device = run.copies[DEVICE]
@@ -275,7 +279,7 @@ class Holds:
             self._books.device.give_back(namespace.accounts[DEVICE], kv_format, was_on_device.pages)
         else:
             self._books.events.publish("loaded", run, run.digests, tier=DEVICE)
-        self._settle(namespace, run, own, cap_seconds, now)
+        self._settle(namespace, run, own_pages, cap_seconds, now)
 
     def _settle(self, namespace: Namespace, run: Run, pages: list[int], cap_seconds: float, now: float) -> None:
         """Set the run's device pages, written now."""

@@ -15,14 +15,14 @@ from engine_agent.cache.tiers import Tier
 
 
 def problems(books: Books, sequences: Collection[Sequence]) -> list[str]:
-    found: list[str] = []
+    all_problems: list[str] = []
     for namespace in books.namespaces.values():
-        found += _namespace_problems(books, namespace)
-    found += _hold_problems(sequences)
-    found += _page_problems(books, sequences)
+        all_problems += _namespace_problems(books, namespace)
+    all_problems += _hold_problems(sequences)
+    all_problems += _page_problems(books, sequences)
     for tier in books.tiers:
-        found += _tier_problems(books, tier)
-    return found
+        all_problems += _tier_problems(books, tier)
+    return all_problems
 
 
 def _namespace_problems(books: Books, namespace: Namespace) -> Iterator[str]:
@@ -40,14 +40,14 @@ def _namespace_problems(books: Books, namespace: Namespace) -> Iterator[str]:
             yield f"{name}: a sequence holds a tree that nobody finds"
     yield from _pin_problems(namespace)
     counters = namespace.counters
-    gone = (
+    removed_blocks = (
         counters.expired_blocks + counters.evicted_blocks + counters.quota_blocks
         + counters.purged_blocks + counters.disabled_blocks
     )  # fmt: skip
     if blocks != namespace.indexed_blocks or runs != namespace.runs:
         yield f"{name}: {blocks} blocks in {runs} runs, noted are {namespace.indexed_blocks} in {namespace.runs}"
-    if counters.inserted_blocks != gone + blocks:
-        yield f"{name}: {counters.inserted_blocks} blocks inserted, {gone} gone and {blocks} there"
+    if counters.inserted_blocks != removed_blocks + blocks:
+        yield f"{name}: {counters.inserted_blocks} blocks inserted, {removed_blocks} gone and {blocks} there"
     for tier, account in zip(books.tiers, namespace.accounts, strict=True):
         idle = sum(
             len(copy.pages) * tier.storage.page_bytes(copy.run.tree.kv_format)
@@ -59,24 +59,24 @@ def _namespace_problems(books: Books, namespace: Namespace) -> Iterator[str]:
 
 
 def _run_problems(run: Run) -> Iterator[str]:
-    where = f"run at block {run.start}"
+    location = f"run at block {run.start}"
     if len(run.created) != len(run.digests) and not run.is_hollow:
-        yield f"{where}: {len(run.digests)} digests and {len(run.created)} times of creation"
+        yield f"{location}: {len(run.digests)} digests and {len(run.created)} times of creation"
     if run.parent is None or run.parent.children.get(run.digests[0]) is not run or run.parent.end != run.start:
-        yield f"{where}: not where its parent leads"
+        yield f"{location}: not where its parent leads"
     if run.is_hollow and not run.children and not run.holders and not run.ghost:
-        yield f"{where}: hollow, and leads nowhere"
+        yield f"{location}: hollow, and leads nowhere"
     if not 0 <= run.strangers <= run.holders:
-        yield f"{where}: {run.strangers} of {run.holders} holders are strangers"
+        yield f"{location}: {run.strangers} of {run.holders} holders are strangers"
     if sum(child.holders for child in run.children.values()) > run.holders:
-        yield f"{where}: {run.holders} holders, fewer than below it"
+        yield f"{location}: {run.holders} holders, fewer than below it"
     for level, copy in enumerate(run.copies):
         if copy and len(copy.pages) != len(run.digests):
-            yield f"{where}: {len(copy.pages)} pages for {len(run.digests)} blocks"
+            yield f"{location}: {len(copy.pages)} pages for {len(run.digests)} blocks"
         if copy and copy.is_listed and (run.holders or run.pins) and not any(run.copies[:level]):
-            yield f"{where}: idle, with {run.holders} holders and {run.pins} pins"
+            yield f"{location}: idle, with {run.holders} holders and {run.pins} pins"
         if copy and not copy.is_listed and not run.holders and not run.pins:
-            yield f"{where}: in no list, and in nobody's use"
+            yield f"{location}: in no list, and in nobody's use"
 
 
 def _pin_problems(namespace: Namespace) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _pin_problems(namespace: Namespace) -> Iterator[str]:
 
 def _hold_problems(sequences: Collection[Sequence]) -> Iterator[str]:
     """Check that each run has as many holders as there are sequences whose chain leads through it."""
-    held: Counter[int] = Counter()
+    holder_counts: Counter[int] = Counter()
     runs: dict[int, Run] = {}
     for sequence in sequences:
         hold = sequence.hold
@@ -103,12 +103,12 @@ def _hold_problems(sequences: Collection[Sequence]) -> Iterator[str]:
         if hold and run and run.end != hold.depth:
             yield f"{sequence.namespace}: a sequence holds {hold.depth} blocks by a run that ends at {run.end}"
         while run and run.parent:
-            held[id(run)] += 1
+            holder_counts[id(run)] += 1
             runs[id(run)] = run
             run = run.parent
     for number, run in runs.items():
-        if held[number] != run.holders:
-            yield f"{run.tree.namespace}: {run.holders} holders noted, {held[number]} sequences hold the run"
+        if holder_counts[number] != run.holders:
+            yield f"{run.tree.namespace}: {run.holders} holders noted, {holder_counts[number]} sequences hold the run"
 
 
 def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[str]:
@@ -125,25 +125,30 @@ def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[st
         charged[serial, tree.kv_format] += pages * page_bytes(tree.kv_format)
     loose: set[int] = set()
     for sequence in sequences:
-        own = set(_loose_pages(sequence)) - loose
-        loose |= own
+        own_pages = set(_loose_pages(sequence)) - loose
+        loose |= own_pages
         serial = sequence.owner.accounts[DEVICE].serial
-        charged[serial, sequence.kv_format] += len(own) * page_bytes(sequence.kv_format)
+        charged[serial, sequence.kv_format] += len(own_pages) * page_bytes(sequence.kv_format)
     accounts = {namespace.accounts[DEVICE].serial: namespace for namespace in books.namespaces.values()}
     accounts |= {sequence.owner.accounts[DEVICE].serial: sequence.owner for sequence in sequences}
     for serial, namespace in accounts.items():
         account = namespace.accounts[DEVICE]
-        for kv_format in account.resident_by_format | {name: 0 for one, name in charged if one == serial}:
-            noted, holds = account.resident_by_format.get(kv_format, 0), charged[serial, kv_format]
-            if noted != holds:
-                yield f"{namespace.namespace}: charged for {noted} bytes of {kv_format} on the device, holds {holds}"
+        for kv_format in account.resident_by_format | {
+            name: 0 for account_serial, name in charged if account_serial == serial
+        }:
+            recorded_bytes, actual_bytes = account.resident_by_format.get(kv_format, 0), charged[serial, kv_format]
+            if recorded_bytes != actual_bytes:
+                yield (
+                    f"{namespace.namespace}: charged for {recorded_bytes} bytes of {kv_format} on the device, "
+                    f"holds {actual_bytes}"
+                )
         if account.resident_bytes != (total := sum(account.resident_by_format.values())):
             yield f"{namespace.namespace}: charged for {account.resident_bytes} bytes, {total} over all formats"
     used = books.device.storage.used_bytes
     if used != sum(charged.values()):
         yield f"the device has {used} bytes in use, {sum(charged.values())} are somebody's"
-    if lost := books.loose.keys() - loose:
-        yield f"{len(lost)} pages are noted as named by tables, and no table names them"
+    if orphaned_pages := books.loose.keys() - loose:
+        yield f"{len(orphaned_pages)} pages are noted as named by tables, and no table names them"
 
 
 def _loose_pages(sequence: Sequence) -> Iterator[int]:
@@ -156,10 +161,10 @@ def _loose_pages(sequence: Sequence) -> Iterator[int]:
     run = hold.anchor
     while run and run.parent:
         copy = run.copies[DEVICE]
-        own = sequence.pages[run.start : run.end]
-        if run.strangers and (copy is None or copy.pages.tolist() != own):
-            yield from own
-        elif copy is None or copy.pages[0] != own[0] or copy.pages[-1] != own[-1]:
+        own_pages = sequence.pages[run.start : run.end]
+        if run.strangers and (copy is None or copy.pages.tolist() != own_pages):
+            yield from own_pages
+        elif copy is None or copy.pages[0] != own_pages[0] or copy.pages[-1] != own_pages[-1]:
             yield -1  # neither its own nor the run's: charged to no account, so the sums will differ
         run = run.parent
 
@@ -172,8 +177,8 @@ def _tier_problems(books: Books, tier: Tier) -> Iterator[str]:
     for namespace in books.namespaces.values():
         account = namespace.accounts[tier.level]
         if account.over_limit_bytes and account.idle_bytes:
-            over = account.over_limit_bytes
-            yield f"{namespace.namespace}: {over} bytes over its limit of {tier.name}, with idle blocks"
+            excess_bytes = account.over_limit_bytes
+            yield f"{namespace.namespace}: {excess_bytes} bytes over its limit of {tier.name}, with idle blocks"
 
 
 def _trees(books: Books) -> Iterator[Tree]:

@@ -109,9 +109,9 @@ class Digests(Sequence[Digest]):
     def __getitem__(self, index: slice) -> "Digests": ...
     def __getitem__(self, index: int | slice) -> "Digest | Digests":
         if isinstance(index, int):
-            place = (index if index >= 0 else index + len(self)) * DIGEST_BYTES
-            digest = self.packed[place : place + DIGEST_BYTES]
-            if place < 0 or not digest:
+            offset = (index if index >= 0 else index + len(self)) * DIGEST_BYTES
+            digest = self.packed[offset : offset + DIGEST_BYTES]
+            if offset < 0 or not digest:
                 raise IndexError(index)
             return Digest(digest)
         start, stop, step = index.indices(len(self))
@@ -120,11 +120,11 @@ class Digests(Sequence[Digest]):
 
     def __iter__(self) -> Iterator[Digest]:
         packed = self.packed
-        for place in range(0, len(packed), DIGEST_BYTES):
-            yield Digest(packed[place : place + DIGEST_BYTES])
+        for offset in range(0, len(packed), DIGEST_BYTES):
+            yield Digest(packed[offset : offset + DIGEST_BYTES])
 
-    def __add__(self, more: "Digests") -> "Digests":
-        return Digests(self.packed + more.packed)
+    def __add__(self, digests: "Digests") -> "Digests":
+        return Digests(self.packed + digests.packed)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Digests) and self.packed == other.packed
@@ -136,20 +136,20 @@ class Digests(Sequence[Digest]):
         return f"<{len(self)} digests>"
 
 
-def common_blocks(one: Digests, start: int, other: Digests, stop: int) -> int:
-    """Return how many leading blocks `one[start:stop]` and `other` have in common.
+def common_blocks(chain_digests: Digests, start: int, run_digests: Digests, stop: int) -> int:
+    """Return how many leading blocks `chain_digests[start:stop]` and `run_digests` have in common.
 
     A digest commits to all blocks before it, so one comparison covers a whole stretch, and bisection finds where they
     part.
     """
-    ours, theirs = one.packed, other.packed
-    low, high = 0, min(stop, len(one)) - start
-    high = min(high, len(other))
+    chain_bytes, run_bytes = chain_digests.packed, run_digests.packed
+    low, high = 0, min(stop, len(chain_digests)) - start
+    high = min(high, len(run_digests))
     probe = high
     while low < high:  # the first `low` agree; beyond `high` none does
-        place = (probe - 1) * DIGEST_BYTES
-        at = start * DIGEST_BYTES + place
-        if ours[at : at + DIGEST_BYTES] == theirs[place : place + DIGEST_BYTES]:
+        offset = (probe - 1) * DIGEST_BYTES
+        at = start * DIGEST_BYTES + offset
+        if chain_bytes[at : at + DIGEST_BYTES] == run_bytes[offset : offset + DIGEST_BYTES]:
             low = probe
         else:
             high = probe - 1
@@ -170,13 +170,15 @@ def block_keys(parent: Digest, packed: bytes, block_tokens: int) -> Digests:
 
 def _no_token(tokens: Iterable[object]) -> InvalidValue:
     """Return an error with the wrong token's index. It shows numbers only; other values must not enter a log."""
-    index, wrong = next(((i, one) for i, one in enumerate(tokens) if not _is_token(one)), (0, None))
-    found = wrong if isinstance(wrong, int) else type(wrong).__name__
-    return InvalidValue(f"tokens[{index}]", found, f"a whole number from 0 to {LARGEST_TOKEN}")
+    index, invalid_token = next(
+        ((position, token) for position, token in enumerate(tokens) if not _is_token(token)), (0, None)
+    )
+    shown_token = invalid_token if isinstance(invalid_token, int) else type(invalid_token).__name__
+    return InvalidValue(f"tokens[{index}]", shown_token, f"a whole number from 0 to {LARGEST_TOKEN}")
 
 
-def _is_token(one: object) -> bool:
-    return isinstance(one, int) and 0 <= one <= LARGEST_TOKEN
+def _is_token(token: object) -> bool:
+    return isinstance(token, int) and 0 <= token <= LARGEST_TOKEN
 
 
 def _text_checked(name: str, value: object) -> None:

@@ -46,9 +46,9 @@ class Ledger:
         return dict(self._pairs)
 
     def _entry(self, pair: Pair) -> Displaced:
-        found = self._pairs.get(pair)
-        if found is None:
+        displaced = self._pairs.get(pair)
+        if displaced is None:
             if len(self._pairs) >= self._most_pairs:
                 pair = Pair(OTHERS, OTHERS, pair.cause, pair.tier)
-            found = self._pairs.setdefault(pair, Displaced())
-        return found
+            displaced = self._pairs.setdefault(pair, Displaced())
+        return displaced

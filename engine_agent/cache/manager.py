@@ -115,10 +115,10 @@ class BlockManager:
             block_tokens=self.cache.block_tokens,
             salt=salt,
         )
-        own = token_array(tokens)
-        if not own:
+        token_ids = token_array(tokens)
+        if not token_ids:
             raise InvalidValue("tokens", "none", "at least one token")
-        return Sequence(owner, own, identity, cap_seconds=ttl_cap_checked(ttl_seconds))
+        return Sequence(owner, token_ids, identity, cap_seconds=ttl_cap_checked(ttl_seconds))
 
     def admit(self, sequence: Sequence, *, room_for_tokens: int = 0, counted: bool = True) -> Admitted | Deferred:
         """Lease the matched blocks and take pages for the rest.
@@ -134,19 +134,19 @@ class BlockManager:
             sequence.rekey(owner)
         self.check_fits(sequence, room_for_tokens)
         chain, stop = sequence.chain, sequence.matchable_blocks
-        found = cache.match(owner, chain, stop)
-        miss = cache.miss(owner, chain, stop, found, lambda root: sequence.digests_under(root, found.depth + 1))
-        loaded = sum(min(run.end, found.depth) - run.start for run in found.path if not run.copies[0])
+        match = cache.match(owner, chain, stop)
+        miss = cache.miss(owner, chain, stop, match, lambda root: sequence.digests_under(root, match.depth + 1))
+        loaded = sum(min(run.end, match.depth) - run.start for run in match.path if not run.copies[0])
         hold = cache.open(owner, sequence.kv_format, sequence.cap_seconds)
-        pages = cache.grab(hold, found, more_pages=sequence.blocks_for() - found.depth)
+        pages = cache.grab(hold, match, more_pages=sequence.blocks_for() - match.depth)
         if isinstance(pages, Refused):
             return Deferred(pages.reason, pages.missing_bytes)
         sequence.hold, sequence.pages, sequence.state = hold, pages, "admitted"
-        sequence.cached_tokens = sequence.filled_tokens = found.depth * cache.block_tokens
+        sequence.cached_tokens = sequence.filled_tokens = match.depth * cache.block_tokens
         self._sequences.add(sequence)
         if counted:
-            self._count(sequence, found.at)
-        return Admitted(sequence.cached_tokens, found.depth, loaded, miss.reason, miss.by)
+            self._count(sequence, match.at)
+        return Admitted(sequence.cached_tokens, match.depth, loaded, miss.reason, miss.by)
 
     def count(self, sequence: Sequence) -> None:
         """Count an admitted request in its namespace: once, and before it grows."""
@@ -160,12 +160,12 @@ class BlockManager:
         storage, blocks = self._books.device.storage, sequence.blocks_for(more_tokens)
         page_bytes = storage.page_bytes(sequence.kv_format)
         limit_bytes = sequence.owner.accounts[0].shares.limit_bytes
-        most = storage.most_pages(sequence.kv_format)
-        if blocks > most:
-            raise NeverFits("tokens", wanted_bytes=blocks * page_bytes, most_bytes=most * page_bytes)
+        most_pages = storage.most_pages(sequence.kv_format)
+        if blocks > most_pages:
+            raise NeverFits("tokens", wanted_bytes=blocks * page_bytes, most_bytes=most_pages * page_bytes)
         if blocks * page_bytes > limit_bytes:
-            what = f"the limit of {sequence.namespace}"
-            raise NeverFits("tokens", wanted_bytes=blocks * page_bytes, most_bytes=limit_bytes, what=what)
+            limit_name = f"the limit of {sequence.namespace}"
+            raise NeverFits("tokens", wanted_bytes=blocks * page_bytes, most_bytes=limit_bytes, what=limit_name)
         return blocks
 
     def is_within_limit(self, sequence: Sequence) -> bool:
@@ -183,8 +183,8 @@ class BlockManager:
     def room_bytes(self, account: Account) -> int:
         """Return the bytes of the device that a namespace could get now: free, or evictable for it."""
         device = self._books.device
-        others = device.evictable_bytes - account.listed_evictable
-        return device.storage.free_bytes + account.idle_bytes + others
+        foreign_evictable_bytes = device.evictable_bytes - account.listed_evictable
+        return device.storage.free_bytes + account.idle_bytes + foreign_evictable_bytes
 
     @property
     def runs_nothing(self) -> bool:
@@ -197,9 +197,9 @@ class BlockManager:
         """Return the idle bytes of the device that other namespaces cannot get: pinned or reserved."""
         device = self._books.device
         return sum(
-            pinned_or_reserved_bytes(one, device)
-            for one in self._books.namespaces.values()
-            if one.pins or one.accounts[DEVICE].shares.reserved_bytes
+            pinned_or_reserved_bytes(namespace, device)
+            for namespace in self._books.namespaces.values()
+            if namespace.pins or namespace.accounts[DEVICE].shares.reserved_bytes
         )
 
     def reachable_bytes(self, owner: Namespace, *, kept_bytes: int | None = None) -> int:
@@ -209,9 +209,9 @@ class BlockManager:
         (the total over all namespaces) to query several namespaces.
         """
         device = self._books.device
-        kept = self.kept_bytes() if kept_bytes is None else kept_bytes
-        others = kept - pinned_or_reserved_bytes(owner, device)
-        return device.storage.capacity_bytes - others - pinned_bytes(owner, device)
+        total_kept_bytes = self.kept_bytes() if kept_bytes is None else kept_bytes
+        foreign_kept_bytes = total_kept_bytes - pinned_or_reserved_bytes(owner, device)
+        return device.storage.capacity_bytes - foreign_kept_bytes - pinned_bytes(owner, device)
 
     def pinned_hit_bytes(self, sequence: Sequence) -> int:
         """Return how many bytes of a sequence's prompt its own namespace has pinned, as far as it would hit them."""
@@ -227,11 +227,11 @@ class BlockManager:
 
         `room_for_tokens`: pages for that many further tokens, which are not known yet.
         """
-        hold, own = sequence.held("grow"), token_array(tokens)
-        more = max(0, self.check_fits(sequence, len(own) + room_for_tokens) - len(sequence.pages))
+        hold, new_tokens = sequence.held("grow"), token_array(tokens)
+        new_pages = max(0, self.check_fits(sequence, len(new_tokens) + room_for_tokens) - len(sequence.pages))
         shared = self._shared_to_write(sequence)
-        wanted = more + len(shared)
-        pages = self.cache.take(hold, wanted) if wanted else []  # most tokens go into a page that exists
+        needed_pages = new_pages + len(shared)
+        pages = self.cache.take(hold, needed_pages) if needed_pages else []  # most tokens go into a page that exists
         if isinstance(pages, Refused):
             return Deferred(pages.reason, pages.missing_bytes)
         for block in shared:
@@ -240,15 +240,15 @@ class BlockManager:
             sequence.pages[block] = target
             self.cache.let_go_page(hold, source)
         sequence.pages += pages
-        sequence.append(own)
+        sequence.append(new_tokens)
         return None
 
     def fill(self, sequence: Sequence, upto_tokens: int) -> None:
         """Record that K and V of `tokens[:upto_tokens]` are written: full blocks become matchable."""
         hold = sequence.held("fill")
         if type(upto_tokens) is not int or not sequence.filled_tokens <= upto_tokens <= len(sequence.tokens):
-            wanted = f"{sequence.filled_tokens} to {len(sequence.tokens)}: what is filled stays so"
-            raise InvalidValue("upto_tokens", upto_tokens, wanted)
+            expected = f"{sequence.filled_tokens} to {len(sequence.tokens)}: what is filled stays so"
+            raise InvalidValue("upto_tokens", upto_tokens, expected)
         sequence.filled_tokens = upto_tokens
         upto = upto_tokens // self.cache.block_tokens
         self.cache.fill(hold, sequence.chain, sequence.pages, upto)
@@ -256,9 +256,9 @@ class BlockManager:
     def fork(self, sequence: Sequence) -> Sequence:
         """Return a second sequence with the same past. The first to write to a shared page gets a copy, in `grow`."""
         hold = sequence.held("fork")
-        twin = sequence.copy(self.cache.fork(hold, sequence.pages))
-        self._sequences.add(twin)
-        return twin
+        duplicate = sequence.copy(self.cache.fork(hold, sequence.pages))
+        self._sequences.add(duplicate)
+        return duplicate
 
     def release(self, sequence: Sequence) -> None:
         """Release a finished, preempted or cancelled sequence: blocks without another lease become idle, private pages
@@ -277,7 +277,9 @@ class BlockManager:
         release them.
         """
         self.cache.forget(kv_format, page)
-        spoilt = [one for one in self._sequences if one.kv_format == kv_format and page in one.pages]
+        spoilt = [
+            candidate for candidate in self._sequences if candidate.kv_format == kv_format and page in candidate.pages
+        ]
         for sequence in spoilt:
             sequence.held("forget").keeps = False
         return spoilt
@@ -300,14 +302,14 @@ class BlockManager:
         """Pin a prefix's full blocks, present and future, until `expires_at` by the manager's clock. Raises
         PinOverBudget.
         """
-        found = self.cache.namespace(namespace)
+        known_namespace = self.cache.namespace(namespace)
         width = self.cache.block_tokens
-        identity = ChainIdentity(found.epoch, model_revision, kv_format, scale_set, width, salt)
-        root = chain_root(found.key, identity)
+        identity = ChainIdentity(known_namespace.epoch, model_revision, kv_format, scale_set, width, salt)
+        root = chain_root(known_namespace.key, identity)
         digests = block_keys(root, packed_tokens(token_array(tokens)), width)
         chain = Chain(root, Kinship(model_revision, salt), kv_format, digests)
         ends_at = math.inf if expires_at is None else expires_at
-        self.cache.pin(found, pin_id, chain, owner=owner, ends_at=ends_at)
+        self.cache.pin(known_namespace, pin_id, chain, owner=owner, ends_at=ends_at)
 
     def unpin(self, namespace: str, pin_id: str) -> None:
         self.cache.unpin(self.cache.namespace(namespace), pin_id)
@@ -348,9 +350,12 @@ class BlockManager:
 
         A limit counts blocks of its policy's KV format, or of `kv_format`.
         """
-        found = self.cache.namespace(namespace)
+        known_namespace = self.cache.namespace(namespace)
         return self.cache.what_if(
-            found, kv_format=kv_format or found.policy.kv_dtype, ttl_seconds=ttl_seconds, limit_share=limit_share
+            known_namespace,
+            kv_format=kv_format or known_namespace.policy.kv_dtype,
+            ttl_seconds=ttl_seconds,
+            limit_share=limit_share,
         )
 
     def check_integrity(self) -> list[str]:
@@ -371,6 +376,6 @@ class BlockManager:
     def _shared_to_write(self, sequence: Sequence) -> list[int]:
         """Return the blocks that a sequence is about to write and that another table also names."""
         first = sequence.filled_tokens // self.cache.block_tokens
-        held = sequence.hold.depth if sequence.hold else 0
-        blocks = range(max(first, held), len(sequence.pages))
+        leased_blocks = sequence.hold.depth if sequence.hold else 0
+        blocks = range(max(first, leased_blocks), len(sequence.pages))
         return [block for block in blocks if self.cache.is_shared(sequence.pages[block])]

@@ -18,8 +18,14 @@ class Pinning:
 
     def add(self, namespace: Namespace, pin: Pin, now: float) -> None:
         """Add a pin, or replace the pin with the same id. Raises PinOverBudget."""
-        others = [other for other in namespace.pins.values() if other.pin_id != pin.pin_id and other.state == "active"]
-        left_bytes = namespace.accounts[DEVICE].shares.pin_bytes - sum(other.wanted_bytes for other in others)
+        other_pins = [
+            other_pin
+            for other_pin in namespace.pins.values()
+            if other_pin.pin_id != pin.pin_id and other_pin.state == "active"
+        ]
+        left_bytes = namespace.accounts[DEVICE].shares.pin_bytes - sum(
+            other_pin.wanted_bytes for other_pin in other_pins
+        )
         if pin.wanted_bytes > left_bytes:
             raise PinOverBudget(pin.pin_id, wanted_bytes=pin.wanted_bytes, budget_bytes=left_bytes)
         pin.tree.pins += 1  # before the replaced pin is removed, and the tree with it
@@ -126,8 +132,8 @@ class Pinning:
 
     def _activate(self, namespace: Namespace, pin: Pin) -> None:
         pin.state = "active"
-        if across := _run_across(pin):
-            self._books.split(across, shared_blocks(pin, across))
+        if crossing_run := _run_across(pin):
+            self._books.split(crossing_run, shared_blocks(pin, crossing_run))
         for run in covered_runs(pin):
             if not run.holders and not run.pins:
                 self._unlist(namespace, run)

@@ -41,8 +41,8 @@ class NamespacePolicy:
         """Return the policy in a snapshot's policy object. Other subsystems' fields are ignored, missing ones get
         defaults.
         """
-        known = {name: _from_json(FIELDS[name], policy[name]) for name in POLICY_FIELDS if name in policy}
-        return cls(**known)
+        known_fields = {name: _from_json(FIELDS[name], policy[name]) for name in POLICY_FIELDS if name in policy}
+        return cls(**known_fields)
 
     def idle_seconds(self) -> float:
         """Return how long a block can be matched after its last release."""
@@ -53,7 +53,7 @@ class NamespacePolicy:
         return self.max_age_seconds if self.ttl_mode == "sliding" else min(self.ttl_seconds, self.max_age_seconds)
 
 
-POLICY_FIELDS = tuple(one.name for one in fields(NamespacePolicy))
+POLICY_FIELDS = tuple(field.name for field in fields(NamespacePolicy))
 
 
 def ttl_cap_checked(seconds: float | None) -> float:
@@ -90,9 +90,9 @@ def _checked(field: PolicyField, value: Any) -> None:
             is_valid = type(value) is tuple and all(type(name) is str for name in value)
             expected = "names of formats"
         case "share" | "number":
-            least, most = field.minimum or 0, field.maximum or math.inf
-            is_valid = is_number(value) and least <= value <= most
-            expected = f"a {field.kind} from {least} to {most}"
+            minimum, maximum = field.minimum or 0, field.maximum or math.inf
+            is_valid = is_number(value) and minimum <= value <= maximum
+            expected = f"a {field.kind} from {minimum} to {maximum}"
     if not is_valid:
         raise InvalidValue(field.name, value, expected)
 

@@ -184,25 +184,25 @@ class Arena:
     def missing(self, kv_format: str, pages: int) -> int:
         """See `Storage.missing`. Sorting, draining and moving happen here, and only when there is no other room."""
         shelf = self._shelf(kv_format)
-        short = pages - shelf.free - self.empty_slabs * shelf.slots
-        if short > 0:
-            short -= self._make_room(shelf, -(-short // shelf.slots)) * shelf.slots
-        return max(0, short)
+        missing_pages = pages - shelf.free - self.empty_slabs * shelf.slots
+        if missing_pages > 0:
+            missing_pages -= self._make_room(shelf, -(-missing_pages // shelf.slots)) * shelf.slots
+        return max(0, missing_pages)
 
     def take(self, kv_format: str, pages: int) -> list[int]:
         shelf = self._shelf(kv_format)
         returned = shelf.returned
         if 0 < pages <= len(returned):
-            taken = returned[-pages:]
+            taken_pages = returned[-pages:]
             del returned[-pages:]
         else:
-            short = self.missing(kv_format, pages)
-            assert not short, f"{short} of {pages} pages of {kv_format} are missing"
-            taken = returned[:pages]
+            missing_pages = self.missing(kv_format, pages)
+            assert not missing_pages, f"{missing_pages} of {pages} pages of {kv_format} are missing"
+            taken_pages = returned[:pages]
             del returned[:pages]
-            taken += self._pull(shelf, pages - len(taken))
+            taken_pages += self._pull(shelf, pages - len(taken_pages))
         shelf.free -= pages
-        return taken
+        return taken_pages
 
     def give_back(self, kv_format: str, pages: Sequence[int]) -> None:
         shelf = self._shelf(kv_format)
@@ -237,10 +237,10 @@ class Arena:
         for slab, shelf in enumerate(self._shelf_of):
             slabs[shelf].append(slab)
         problems = [*self._check_slabs(slabs.pop(None)), *self._check_owners()]
-        for shelf, theirs in slabs.items():
+        for shelf, shelf_slabs in slabs.items():
             assert shelf is not None
-            found = chain(self._check_shelf(shelf, theirs), self._check_free(shelf, theirs))
-            problems += [f"{shelf.kv_format}: {problem}" for problem in found]
+            shelf_problems = chain(self._check_shelf(shelf, shelf_slabs), self._check_free(shelf, shelf_slabs))
+            problems += [f"{shelf.kv_format}: {problem}" for problem in shelf_problems]
         return problems
 
     def _new_shelf(self, kv_format: str, page_bytes: int) -> _Shelf:
@@ -269,17 +269,17 @@ class Arena:
 
     def _pull(self, shelf: _Shelf, pages: int) -> list[int]:
         """Take pages out of holes, then out of empty slabs. The caller subtracts them from `shelf.free`."""
-        taken: list[int] = []
-        while (short := pages - len(taken)) > 0:
+        taken_pages: list[int] = []
+        while (missing_pages := pages - len(taken_pages)) > 0:
             slab = shelf.pop_fullest()
             if slab is None:
                 slab = self._claim(shelf)
             free = self._free[slab]
-            taken += free[:short]
-            del free[:short]
+            taken_pages += free[:missing_pages]
+            del free[:missing_pages]
             if free:
                 shelf.holes[len(free).bit_length()][slab] = None
-        return taken
+        return taken_pages
 
     def _claim(self, shelf: _Shelf) -> int:
         if self._drained:
@@ -329,13 +329,13 @@ class Arena:
 
     def _make_room(self, shelf: _Shelf, slabs: int) -> int:
         """Empty up to `slabs` slabs of other formats, those with the most free bytes first, and return how many."""
-        before = self.empty_slabs
-        others = [one for one in self._shelves.values() if one is not shelf and one.free >= one.slots]
-        for other in sorted(others, key=lambda one: one.free * one.page_bytes, reverse=True):
-            wanted = before + slabs - self.empty_slabs
-            if wanted > 0:
-                self._empty_some(other, wanted)
-        return self.empty_slabs - before
+        empty_before = self.empty_slabs
+        donors = [donor for donor in self._shelves.values() if donor is not shelf and donor.free >= donor.slots]
+        for donor in sorted(donors, key=lambda candidate: candidate.free * candidate.page_bytes, reverse=True):
+            missing_slabs = empty_before + slabs - self.empty_slabs
+            if missing_slabs > 0:
+                self._empty_some(donor, missing_slabs)
+        return self.empty_slabs - empty_before
 
     def _empty_some(self, shelf: _Shelf, slabs: int) -> None:
         enough = self.empty_slabs + slabs
@@ -410,10 +410,10 @@ class Arena:
                 yield f"slab {slab} has {len(free)} holes and is not known for it"
             if min(free) < slots.start or max(free) >= slots.stop:
                 yield f"slab {slab} has holes that lie elsewhere"
-        theirs = set(slabs)
+        shelf_slabs = set(slabs)
         for page in shelf.returned:
             slab, slot = divmod(page, self.stride)
-            if slab not in theirs or slot >= shelf.slots:
+            if slab not in shelf_slabs or slot >= shelf.slots:
                 yield f"page {page} was given back and lies elsewhere"
 
     def _check_free(self, shelf: _Shelf, slabs: Sequence[int]) -> Iterable[str]:
@@ -428,7 +428,7 @@ class Arena:
     def _check_owners(self) -> Iterable[str]:
         """Check that each assigned page is in its owner's list exactly once."""
         owned = len(self._owners) - sum(map(is_, self._owners, repeat(None)))
-        found = 0
+        listed_pages = 0
         for owner in self._distinct_owners():
             pages = set(owner.pages)
             if len(pages) != len(owner.pages):
@@ -436,9 +436,9 @@ class Arena:
             if pages and not (min(pages) >= 0 and max(pages) < len(self._owners)):
                 yield f"an owner lists pages {_some(pages)}, some of which never were"
                 return
-            found += sum(map(is_, map(self._owners.__getitem__, pages), repeat(owner)))
-        if found != owned:
-            yield f"{owned} pages have an owner, {found} of them are in its list"
+            listed_pages += sum(map(is_, map(self._owners.__getitem__, pages), repeat(owner)))
+        if listed_pages != owned:
+            yield f"{owned} pages have an owner, {listed_pages} of them are in its list"
 
     def _distinct_owners(self) -> Iterable[PageOwner]:
         distinct = {}
@@ -459,13 +459,13 @@ def _check_sizes(capacity_bytes: int, page_bytes: object, slab_bytes: int | None
             raise InvalidValue("slab_bytes", slab_bytes, f"at most the pool's {capacity_bytes} bytes")
     if not isinstance(page_bytes, Mapping) or not page_bytes:
         raise InvalidValue("page_bytes", page_bytes, "at least one format with its size")
-    room, whose = (capacity_bytes, "pool") if slab_bytes is None else (slab_bytes, "slab")
+    room, container = (capacity_bytes, "pool") if slab_bytes is None else (slab_bytes, "slab")
     for kv_format, size in page_bytes.items():
         if not isinstance(kv_format, str) or not kv_format:
             raise InvalidValue("page_bytes", kv_format, "formats with a name")
         _check_size(f"page_bytes.{kv_format}", size)
         if size > room:
-            raise InvalidValue(f"page_bytes.{kv_format}", size, f"at most the {whose}'s {room} bytes")
+            raise InvalidValue(f"page_bytes.{kv_format}", size, f"at most the {container}'s {room} bytes")
 
 
 def _check_size(field: str, value: object) -> None:

@@ -91,18 +91,18 @@ class PrefixCache:
         if not isinstance(policy, NamespacePolicy):
             raise InvalidValue("policy", type(policy).__name__, "a NamespacePolicy")
         now = self.now()
-        known = self.books.namespaces.get(name)
-        if known is None:
+        namespace = self.books.namespaces.get(name)
+        if namespace is None:
             self._add_namespace(name, key, epoch, policy)
             return None
-        if epoch < known.epoch:
-            raise InvalidValue("epoch", epoch, f"{known.epoch} or more: epochs never go back")
-        if epoch == known.epoch and key != known.key:
+        if epoch < namespace.epoch:
+            raise InvalidValue("epoch", epoch, f"{namespace.epoch} or more: epochs never go back")
+        if epoch == namespace.epoch and key != namespace.key:
             raise InvalidValue("key", "another one", f"the key epoch {epoch} already has: a new key needs a new epoch")
         receipt = None
-        if epoch > known.epoch:
-            receipt = self._purge(known, key, epoch, now)
-        self._change_policy(known, policy, now)
+        if epoch > namespace.epoch:
+            receipt = self._purge(namespace, key, epoch, now)
+        self._change_policy(namespace, policy, now)
         return receipt
 
     def remove_namespace(self, name: str) -> PurgeReceipt:
@@ -135,33 +135,33 @@ class PrefixCache:
         path, depth = tree.walk(chain.digests, stop, self._alive(namespace, now))
         return Match(now, tree, path, depth)
 
-    def miss(self, namespace: Namespace, chain: Chain, stop: int, found: Match, rehash: Rehash) -> Miss:
+    def miss(self, namespace: Namespace, chain: Chain, stop: int, match: Match, rehash: Rehash) -> Miss:
         """Return why the first missing block is missing."""
         if not namespace.policy.prefix_caching:
             return Miss("disabled")
-        if found.depth >= stop:
+        if match.depth >= stop:
             return HIT
-        above = found.path[-1] if found.path else found.tree.top if found.tree else None
-        there = above.children.get(chain.digests[found.depth]) if above and above.end == found.depth else None
-        if there and not there.is_hollow:
+        above = match.path[-1] if match.path else match.tree.top if match.tree else None
+        child = above.children.get(chain.digests[match.depth]) if above and above.end == match.depth else None
+        if child and not child.is_hollow:
             return Miss("expired")  # but not reclaimed yet
-        if there and there.ghost:
-            return Miss(there.ghost.reason, there.ghost.by)
+        if child and child.ghost:
+            return Miss(child.ghost.reason, child.ghost.by)
         if namespace.purged:
-            namespace.purged = latest(namespace.purged, most=self.books.ghost_bound, now=found.at)
-        if was_purged(namespace.purged, chain, rehash, found.at):
+            namespace.purged = latest(namespace.purged, most=self.books.ghost_bound, now=match.at)
+        if was_purged(namespace.purged, chain, rehash, match.at):
             return Miss("purged")
-        is_alive = self._alive(namespace, found.at)
-        for other in namespace.kin.get(chain.kin, {}).values():
-            if other.kv_format != chain.kv_format:
-                theirs = rehash(other.root)
-                if other.walk(theirs, len(theirs), is_alive)[1] == len(theirs):
+        is_alive = self._alive(namespace, match.at)
+        for related_tree in namespace.kin.get(chain.kin, {}).values():
+            if related_tree.kv_format != chain.kv_format:
+                digests = rehash(related_tree.root)
+                if related_tree.walk(digests, len(digests), is_alive)[1] == len(digests):
                     return Miss("dtype")
         return Miss("cold")
 
-    def grab(self, hold: Hold, found: Match, *, more_pages: int) -> list[int] | Refused:
+    def grab(self, hold: Hold, match: Match, *, more_pages: int) -> list[int] | Refused:
         """Lease the matched blocks, take further pages, and return all pages in order."""
-        return self._holds.grab(hold, found.path, found.depth, more_pages=more_pages, now=found.at)
+        return self._holds.grab(hold, match.path, match.depth, more_pages=more_pages, now=match.at)
 
     def take(self, hold: Hold, pages: int) -> list[int] | Refused:
         return self._holds.take(hold, pages, self.now())
@@ -293,15 +293,15 @@ class PrefixCache:
         self.books.namespaces[name] = namespace
 
     def _change_policy(self, namespace: Namespace, policy: NamespacePolicy, now: float) -> None:
-        before, namespace.policy = namespace.policy, policy
+        previous_policy, namespace.policy = namespace.policy, policy
         for tier, account in zip(self.books.tiers, namespace.accounts, strict=True):
             account.shares = shares_of(policy, tier.storage.capacity_bytes)
             tier.changed(account)
         if not policy.prefix_caching:
             self._empty(namespace, now)
-        elif not before.prefix_caching:
+        elif not previous_policy.prefix_caching:
             self._reopen_pins(namespace)
-        if before.ttl_mode != policy.ttl_mode:
+        if previous_policy.ttl_mode != policy.ttl_mode:
             for run in (run for tree in namespace.trees.values() for run in tree.runs() if not run.is_hollow):
                 namespace.by_cap.add(cap_ends(run, policy), run)
         self._appoint(namespace)
@@ -327,8 +327,8 @@ class PrefixCache:
             if hold.purge is None:
                 hold.purge = purge
                 purge.holds_left += 1
-        for remembered in (namespace.ghosts, namespace.by_age, namespace.by_cap):
-            remembered.clear()
+        for records in (namespace.ghosts, namespace.by_age, namespace.by_cap):
+            records.clear()
         namespace.purged = latest([*namespace.purged, *filter(None, purged)], most=self.books.ghost_bound, now=now)
         namespace.key, namespace.epoch = key, epoch
         if purge.holds_left:
@@ -340,9 +340,9 @@ class PrefixCache:
         runs = [run for run in tree.runs() if not run.is_hollow]
         if not runs:
             return None
-        most = self.books.ghost_bound
+        most_marks = self.books.ghost_bound
         digests = (digest for run in runs for digest in run.digests)
-        marks = marks_of(islice(digests, most))
+        marks = marks_of(islice(digests, most_marks))
         ends = [min(life_ends(run, namespace.policy), age_ends(run, namespace.policy)) for run in runs]
         until = min(max(ends), now + namespace.policy.ttl_seconds)
         return PurgedChain(tree.root, tree.kin, tree.kv_format, marks, until)
@@ -363,12 +363,12 @@ class PrefixCache:
 
     def _reclaim(self, now: float) -> None:
         """Expire due runs, a bounded number at a time."""
-        left = self.limits.reclaimed_runs
-        while left > 0 and (namespace := self.books.appointments.take_due(now)):
+        remaining_runs = self.limits.reclaimed_runs
+        while remaining_runs > 0 and (namespace := self.books.appointments.take_due(now)):
             self._pinning.end_due(namespace, now)
-            while left > 0 and (run := self._first_due(namespace, now)):
+            while remaining_runs > 0 and (run := self._first_due(namespace, now)):
                 self._departures.expire(namespace, run, now)
-                left -= 1
+                remaining_runs -= 1
             self._appoint(namespace)
 
     def _first_due(self, namespace: Namespace, now: float) -> Run | None:

@@ -82,8 +82,8 @@ class Account:
     def charge(self, kv_format: str, size: int) -> None:
         """Add `size` bytes, which may be negative."""
         self.resident_bytes += size
-        held = self.resident_by_format[kv_format] = self.resident_by_format.get(kv_format, 0) + size
-        assert held >= 0, f"{held} bytes of {kv_format}"
+        format_bytes = self.resident_by_format[kv_format] = self.resident_by_format.get(kv_format, 0) + size
+        assert format_bytes >= 0, f"{format_bytes} bytes of {kv_format}"
 
     def oldest_stamp(self) -> int:
         oldest = self.oldest()

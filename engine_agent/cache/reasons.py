@@ -124,22 +124,22 @@ Rehash = Callable[[Digest], Digests]  # the prompt's digests under another root,
 
 def latest(chains: Sequence[PurgedChain], *, most: int, now: float) -> list[PurgedChain]:
     """Return the newest chains that are still valid, as many as fit the bound with their marks."""
-    kept: list[PurgedChain] = []
+    newest_chains: list[PurgedChain] = []
     for chain in reversed(chains):
         most -= len(chain.marks) + RUN_SIZE
-        if most < 0 or len(kept) >= MOST_PURGED:
+        if most < 0 or len(newest_chains) >= MOST_PURGED:
             break
         if chain.until > now:
-            kept.append(chain)
-    return kept[::-1]
+            newest_chains.append(chain)
+    return newest_chains[::-1]
 
 
 def was_purged(purged: Sequence[PurgedChain], chain: Chain, rehash: Rehash, now: float) -> bool:
     """Return whether the first missed block was cached before a purge."""
     return any(
-        one.until > now
-        and one.kin == chain.kin
-        and one.kv_format == chain.kv_format
-        and one.holds(rehash(one.root)[-1])
-        for one in purged
+        purged_chain.until > now
+        and purged_chain.kin == chain.kin
+        and purged_chain.kv_format == chain.kv_format
+        and purged_chain.holds(rehash(purged_chain.root)[-1])
+        for purged_chain in purged
     )

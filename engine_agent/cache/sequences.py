@@ -79,19 +79,19 @@ class Sequence:
     def append(self, tokens: "array[int]") -> None:
         self.tokens += tokens
         chain, width = self.chain, self.identity.block_tokens
-        known = len(chain.digests)
-        if len(self.tokens) // width > known:
-            parent = chain.digests[-1] if known else chain.root
-            chain.digests += block_keys(parent, packed_tokens(self.tokens[known * width :]), width)
+        known_blocks = len(chain.digests)
+        if len(self.tokens) // width > known_blocks:
+            parent = chain.digests[-1] if known_blocks else chain.root
+            chain.digests += block_keys(parent, packed_tokens(self.tokens[known_blocks * width :]), width)
 
     def copy(self, hold: Hold) -> "Sequence":
         """Return a sequence with a second table of the same pages."""
-        twin = Sequence.__new__(Sequence)
+        duplicate = Sequence.__new__(Sequence)
         for name in self.__slots__:
-            setattr(twin, name, getattr(self, name))
-        twin.tokens, twin.chain, twin.pages = self.tokens[:], replace(self.chain), self.pages.copy()
-        twin.hold = hold
-        return twin
+            setattr(duplicate, name, getattr(self, name))
+        duplicate.tokens, duplicate.chain, duplicate.pages = self.tokens[:], replace(self.chain), self.pages.copy()
+        duplicate.hold = hold
+        return duplicate
 
     def held(self, verb: str) -> Hold:
         """Return the lease. Raises SequenceReleased before admission and after release."""

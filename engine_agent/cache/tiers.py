@@ -73,12 +73,12 @@ class Tier:
         `kept_bytes` of its own idle memory are about to be used, so they cannot be evicted.
         """
         own_idle = account.idle_bytes - kept_bytes
-        over = account.resident_bytes + need_bytes - account.shares.limit_bytes
-        if account.shares.is_limited and over > own_idle:
-            return Refused("limit", over - own_idle)
-        others = self.evictable_bytes - account.listed_evictable
-        short = need_bytes - self.storage.free_bytes - own_idle - others
-        return Refused("pool", short) if short > 0 else None
+        excess_bytes = account.resident_bytes + need_bytes - account.shares.limit_bytes
+        if account.shares.is_limited and excess_bytes > own_idle:
+            return Refused("limit", excess_bytes - own_idle)
+        foreign_evictable_bytes = self.evictable_bytes - account.listed_evictable
+        missing_bytes = need_bytes - self.storage.free_bytes - own_idle - foreign_evictable_bytes
+        return Refused("pool", missing_bytes) if missing_bytes > 0 else None
 
     def take(self, account: Account, kv_format: str, pages: int, evict: "Evict") -> list[int] | Refused:
         """Take pages for this account and evict others' pages where the shares allow it.
@@ -100,9 +100,9 @@ class Tier:
 
     def enforce_limit(self, account: Account, evict: "Evict") -> None:
         """Evict an account's own idle blocks until it is within its limit or has no idle block left."""
-        while (over := account.over_limit_bytes) and (oldest := account.oldest()):
+        while (excess_bytes := account.over_limit_bytes) and (oldest := account.oldest()):
             size = self._page_bytes(oldest)
-            evict(self, account, oldest, min(len(oldest.pages), -(-over // size)), "quota", account)
+            evict(self, account, oldest, min(len(oldest.pages), -(-excess_bytes // size)), "quota", account)
 
     def give_back(self, account: Account, kv_format: str, pages: Sequence[int]) -> None:
         self.storage.give_back(kv_format, pages)
@@ -127,13 +127,15 @@ class Tier:
         self._heap.forget(account)
         try:
             while missing:
-                victim, most, runner_up = self._victim(account)
+                victim, eviction_limit, runner_up = self._victim(account)
                 oldest = victim.oldest() if victim else None
                 if victim is None or oldest is None:
                     return False
                 size = self._page_bytes(oldest)
-                most = max(1, min(most // size, len(oldest.pages), math.ceil(missing * wanted_page / size)))
-                blocks = blocks_in_turn(victim, runner_up, page_bytes=size, most=most)
+                eviction_limit = max(
+                    1, min(eviction_limit // size, len(oldest.pages), math.ceil(missing * wanted_page / size))
+                )
+                blocks = blocks_in_turn(victim, runner_up, page_bytes=size, most=eviction_limit)
                 evict(self, victim, oldest, blocks, "pressure", account)
                 missing = self._missing(kv_format, pages)
         finally:
@@ -150,17 +152,17 @@ class Tier:
 
     def _victim(self, account: Account) -> tuple[Account | None, int, Account | None]:
         """Return the account to evict from, at most how many bytes, and the next account."""
-        other, third = self._heap.first_two()
+        first, second = self._heap.first_two()
         if not account.idle_bytes:
-            return other, other.evictable_bytes if other else 0, third
-        if other is None:
+            return first, first.evictable_bytes if first else 0, second
+        if first is None:
             return account, account.idle_bytes, None
-        ours = rank_of(account)
-        if ours < rank_of(other):
-            return account, account.idle_bytes, other
-        if third is None or ours < rank_of(third):
-            third = account
-        return other, other.evictable_bytes, third
+        own_rank = rank_of(account)
+        if own_rank < rank_of(first):
+            return account, account.idle_bytes, first
+        if second is None or own_rank < rank_of(second):
+            second = account
+        return first, first.evictable_bytes, second
 
 
 Evict: TypeAlias = Callable[[Tier, Account, TierCopy, int, Cause, Account], None]

@@ -91,16 +91,16 @@ class WaitingRoom:
         name = sequence.namespace
         line = self._lines.get(name, [])
         since = now if since is None else since
-        place = _Place(sequence, room_for_tokens, counted, priority, since, seats=seats, is_patient=is_patient)
-        ahead = bisect_right(line, place.turn, key=lambda other: other.turn)
+        entry = _Place(sequence, room_for_tokens, counted, priority, since, seats=seats, is_patient=is_patient)
+        ahead = bisect_right(line, entry.turn, key=lambda queued: queued.turn)
         if may_admit and not ahead and not self._held_up_by(now, besides=name):
-            answer = self._try(place)
+            answer = self._try(entry)
             if isinstance(answer, Admitted):
                 return answer
         if len(self._places) >= self._most and not is_returning:
             raise WaitingRoomFull(len(self._places))
-        self._lines.setdefault(name, line).insert(ahead, place)
-        self._places[sequence] = place
+        self._lines.setdefault(name, line).insert(ahead, entry)
+        self._places[sequence] = entry
         return Waiting(ahead)
 
     def admit_waiting(self, *, seats: int | None = None) -> list[tuple[Sequence, Admitted | CacheError]]:
@@ -112,8 +112,8 @@ class WaitingRoom:
         now = self._manager.cache.now()
         answered: list[tuple[Sequence, Admitted | CacheError]] = []
         self._seats = math.inf if seats is None else max(0, seats)
-        while place := self._held_up_by(now):
-            if not self._serve(place, answered):
+        while entry := self._held_up_by(now):
+            if not self._serve(entry, answered):
                 return answered + self._seatless()
         turns = [(self._use_for_weight(name), name) for name in self._lines]
         heapq.heapify(turns)
@@ -137,49 +137,49 @@ class WaitingRoom:
 
     def withdraw(self, sequence: Sequence) -> bool:
         """Remove a request whose client has left. Return whether it was still waiting."""
-        place = self._places.get(sequence)
-        if place:
-            self._leave(place)
-        return place is not None
+        entry = self._places.get(sequence)
+        if entry:
+            self._leave(entry)
+        return entry is not None
 
-    def _serve(self, place: _Place, answered: list[tuple[Sequence, Admitted | CacheError]]) -> bool:
+    def _serve(self, entry: _Place, answered: list[tuple[Sequence, Admitted | CacheError]]) -> bool:
         """Try to admit or reject a waiting request, and return whether it has left the line."""
         answer: Admitted | Deferred | CacheError
-        is_known = self._manager.is_known(place.sequence.owner)
-        if is_known and place.seats > self._seats:
-            place.lacks_seats = True
+        is_known = self._manager.is_known(entry.sequence.owner)
+        if is_known and entry.seats > self._seats:
+            entry.lacks_seats = True
             return False
-        if is_known and place.refused and self._seen(place) == place.seen:
+        if is_known and entry.refused and self._seen(entry) == entry.seen:
             return False
         try:
-            answer = self._try(place)
+            answer = self._try(entry)
         except CacheError as problem:
             answer = problem
         if isinstance(answer, Deferred):
             return False
-        self._leave(place)
-        answered.append((place.sequence, answer))
+        self._leave(entry)
+        answered.append((entry.sequence, answer))
         if isinstance(answer, Admitted):
-            self._seats -= place.seats
+            self._seats -= entry.seats
         return True
 
-    def _try(self, place: _Place) -> Admitted | Deferred:
-        answer = self._manager.admit(place.sequence, room_for_tokens=place.room_for_tokens, counted=place.counted)
+    def _try(self, entry: _Place) -> Admitted | Deferred:
+        answer = self._manager.admit(entry.sequence, room_for_tokens=entry.room_for_tokens, counted=entry.counted)
         if isinstance(answer, Deferred):
-            place.refused = answer
-            place.seen = self._seen(place)
-            place.is_patient |= self._manager.runs_nothing  # when nothing runs, no end of a sequence can free memory
-        place.lacks_seats = False
+            entry.refused = answer
+            entry.seen = self._seen(entry)
+            entry.is_patient |= self._manager.runs_nothing  # when nothing runs, no end of a sequence can free memory
+        entry.lacks_seats = False
         return answer
 
-    def _seen(self, place: _Place) -> tuple[int, int]:
+    def _seen(self, entry: _Place) -> tuple[int, int]:
         """Return the values that determine the answer: the room of the kind that was short, and what the prompt may
         match.
         """
-        owner = place.sequence.owner
+        owner = entry.sequence.owner
         account = owner.accounts[DEVICE]
         room_bytes = self._manager.room_bytes(account)
-        if place.refused and place.refused.reason == "limit":
+        if entry.refused and entry.refused.reason == "limit":
             room_bytes = account.shares.limit_bytes - account.resident_bytes + account.idle_bytes
         return room_bytes, owner.counters.inserted_blocks + owner.epoch
 
@@ -193,27 +193,30 @@ class WaitingRoom:
         In its own line, a request still goes before those with a higher priority number.
         """
         latest = now - self._patience_seconds
-        late = [line[0] for name, line in self._lines.items() if name != besides and line[0].since <= latest]
-        late = [place for place in late if not place.is_patient and (place.refused or place.lacks_seats)]
-        if not late:
+        overdue = [line[0] for name, line in self._lines.items() if name != besides and line[0].since <= latest]
+        overdue = [entry for entry in overdue if not entry.is_patient and (entry.refused or entry.lacks_seats)]
+        if not overdue:
             return None
         kept_bytes = self._manager.kept_bytes()
-        return next((one for one in sorted(late, key=lambda one: one.since) if self._would_fit(one, kept_bytes)), None)
+        return next(
+            (entry for entry in sorted(overdue, key=lambda entry: entry.since) if self._would_fit(entry, kept_bytes)),
+            None,
+        )
 
-    def _would_fit(self, place: _Place, kept_bytes: int) -> bool:
+    def _would_fit(self, entry: _Place, kept_bytes: int) -> bool:
         """Return whether seats or the pool, not its own limit, keep a request out until running sequences end."""
-        if place.lacks_seats:
+        if entry.lacks_seats:
             return True
-        if place.refused is None or place.refused.reason != "pool":
+        if entry.refused is None or entry.refused.reason != "pool":
             return False
-        sequence, manager = place.sequence, self._manager
+        sequence, manager = entry.sequence, self._manager
         need_bytes = manager.need_bytes(sequence) - manager.pinned_hit_bytes(sequence)
         return need_bytes <= manager.reachable_bytes(sequence.owner, kept_bytes=kept_bytes)
 
-    def _leave(self, place: _Place) -> None:
-        name = place.sequence.namespace
+    def _leave(self, entry: _Place) -> None:
+        name = entry.sequence.namespace
         line = self._lines[name]
-        line.remove(place)
-        del self._places[place.sequence]
+        line.remove(entry)
+        del self._places[entry.sequence]
         if not line:
             del self._lines[name]

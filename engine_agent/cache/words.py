@@ -17,7 +17,7 @@ def size_text(size_bytes: int) -> str:
 
 def sizes_apart(one_bytes: int, other_bytes: int) -> tuple[str, str]:
     """Return the texts of two compared sizes, in exact bytes where they would look the same."""
-    one, other = size_text(one_bytes), size_text(other_bytes)
-    if one == other and one_bytes != other_bytes:
+    one_text, other_text = size_text(one_bytes), size_text(other_bytes)
+    if one_text == other_text and one_bytes != other_bytes:
         return f"{one_bytes:,} bytes", f"{other_bytes:,} bytes"
-    return one, other
+    return one_text, other_text

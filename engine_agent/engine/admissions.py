@@ -58,8 +58,8 @@ class Admissions:
         if self.answers < self._most_running:
             return None
         seated = {request.namespace for request in self.running}
-        late = [(since, name) for name, since in self._room.waits() if name not in seated]
-        since, name = min(late, default=(now, ""))
+        unseated = [(since, name) for name, since in self._room.waits() if name not in seated]
+        since, name = min(unseated, default=(now, ""))
         return name if now - since >= SEAT_SECONDS else None
 
     def waiting_requests(self) -> list[Request]:
@@ -151,27 +151,27 @@ class Admissions:
 
     def _bring_back(self) -> list[tuple[Request, RequestError | None]]:
         """Let preempted requests wait again once they leave others what they need, or were held back long enough."""
-        lost: list[tuple[Request, RequestError | None]] = []
-        for request in sorted(self._held_back, key=lambda one: (one.arrived, one.place)):
+        failed: list[tuple[Request, RequestError | None]] = []
+        for request in sorted(self._held_back, key=lambda candidate: (candidate.arrived, candidate.place)):
             try:
                 request.returning = request.returning or self._sequence(request, request.kept_tokens())
                 if not self._may_return(request, request.returning):
                     continue
                 self._put(request, request.returning, is_known=True)
             except CacheError as problem:
-                lost.append((request, _refusal(request, problem)))
+                failed.append((request, _refusal(request, problem)))
             except RequestError as problem:
-                lost.append((request, problem))
+                failed.append((request, problem))
             request.returning = None
             self._held_back.remove(request)
-        return lost
+        return failed
 
     def _may_return(self, request: Request, sequence: Sequence) -> bool:
         """Return whether a returning request would leave running ones the blocks they need next."""
         if not self.running or self._manager.cache.now() - request.held_since >= PATIENCE_SECONDS:
             return True
         blocks = request.blocks(self._manager.cache.block_tokens) + self.answers
-        runs_own = any(other.namespace == request.namespace for other in self.running)
+        runs_own = any(running_request.namespace == request.namespace for running_request in self.running)
         need_bytes = blocks * self._manager.page_bytes(request.kv_format)
         return may_return(self._manager, sequence.owner, need_bytes, runs_own=runs_own)
 
@@ -196,8 +196,8 @@ def missed_tokens(sequence: Sequence, answer: Admitted) -> Mapping[str, int]:
     width = sequence.identity.block_tokens
     blocks = (sequence.matchable_blocks - answer.cached_blocks) * width
     tail = len(sequence.tokens) - answer.cached_tokens - blocks
-    found = {str(answer.miss_reason): blocks, TAIL: tail}
-    return MappingProxyType({reason: tokens for reason, tokens in found.items() if tokens})
+    missed = {str(answer.miss_reason): blocks, TAIL: tail}
+    return MappingProxyType({reason: tokens for reason, tokens in missed.items() if tokens})
 
 
 def can_return(manager: BlockManager, owner: Namespace, need_bytes: int) -> bool:
@@ -216,8 +216,8 @@ def refusal(problem: CacheError, *, prompt_tokens: int, is_bounded: bool) -> Req
     """Return the client's error when the block manager rejects its request. `is_bounded`: it set `max_tokens`."""
     if isinstance(problem, NeverFits):
         mib = problem.wanted_bytes / 2**20, problem.most_bytes / 2**20
-        said = f"{prompt_tokens:,} tokens and the answer take {mib[0]:,.1f} MiB of {mib[1]:,.1f} MiB"
-        return Overlong("max_tokens" if is_bounded else "prompt", said)
+        shortfall = f"{prompt_tokens:,} tokens and the answer take {mib[0]:,.1f} MiB of {mib[1]:,.1f} MiB"
+        return Overlong("max_tokens" if is_bounded else "prompt", shortfall)
     if isinstance(problem, WaitingRoomFull):
         return Overloaded("", f"{problem.value:,} requests wait already: try again in a moment")
     if isinstance(problem, UnknownNamespace):

@@ -25,8 +25,8 @@ class Answering:
         """Sample one token for each branch from its row of logits; None where the row is not finite."""
         if not drawing:
             return []
-        found = sample_batch([branch.sampler for _, branch in drawing], logits[rows])
-        return [one if isinstance(one, Sampled) else None for one in found]
+        outcomes = sample_batch([branch.sampler for _, branch in drawing], logits[rows])
+        return [outcome if isinstance(outcome, Sampled) else None for outcome in outcomes]
 
     def take(self, request: Request, branch: Branch, sampled: Sampled) -> None:
         """Emit the token, and end the choice if this was its last token."""
@@ -43,9 +43,9 @@ class Answering:
         if matched is not None:
             self._end(request, branch, token, text, sampled.logprobs, "stop", matched)
         elif len(branch.generated) >= request.most_tokens:
-            rest, matched = branch.rest_or_stop()
+            last_text, matched = branch.rest_or_stop()
             reason: FinishReason = "length" if matched is None else "stop"
-            self._end(request, branch, token, text + rest, sampled.logprobs, reason, matched)
+            self._end(request, branch, token, text + last_text, sampled.logprobs, reason, matched)
         else:
             request.job.sink.delta(Delta(request.choice(branch), token, text, sampled.logprobs))
 
@@ -69,16 +69,16 @@ class Answering:
     def say_beams(self, request: Request) -> None:
         """Emit the best hypotheses as choices, all at once."""
         assert request.search is not None
-        for place, found in enumerate(request.search.best()):
+        for index, hypothesis in enumerate(request.search.best()):
             text = self._speak(request.params.skip_special_tokens)
-            last = len(found.tokens) - 1
-            for at, token in enumerate(found.tokens):
-                piece = text.push(token) if at < last or found.finish != "stop" else ""  # the last one is not text
+            last = len(hypothesis.tokens) - 1
+            for at, token in enumerate(hypothesis.tokens):
+                piece = text.push(token) if at < last or hypothesis.finish != "stop" else ""  # the last one is not text
                 piece += text.finish() if at == last else ""
-                logprobs = found.logprobs[at] if found.logprobs else None
-                reason: FinishReason | None = found.finish if at == last else None
-                request.job.sink.delta(Delta(request.first_choice + place, token, piece, logprobs, reason))
-            self.generated_tokens += len(found.tokens)
+                logprobs = hypothesis.logprobs[at] if hypothesis.logprobs else None
+                reason: FinishReason | None = hypothesis.finish if at == last else None
+                request.job.sink.delta(Delta(request.first_choice + index, token, piece, logprobs, reason))
+            self.generated_tokens += len(hypothesis.tokens)
 
 
 def not_finite() -> EngineFailed:

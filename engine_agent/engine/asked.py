@@ -33,6 +33,6 @@ def check_prompt(prompt: Sequence[int], *, context_tokens: int, vocab_size: int)
         raise BadRequest("prompt", "has no tokens")
     if len(prompt) >= context_tokens:
         raise Overlong("prompt", f"{len(prompt):,} tokens, the model's context has {context_tokens:,} with the answer")
-    wrong = next((token for token in prompt if not 0 <= token < vocab_size), None)
-    if wrong is not None:
-        raise BadRequest("prompt", f"token {shown(wrong)} is none of the model's {vocab_size:,}")
+    invalid_token = next((token for token in prompt if not 0 <= token < vocab_size), None)
+    if invalid_token is not None:
+        raise BadRequest("prompt", f"token {shown(invalid_token)} is none of the model's {vocab_size:,}")

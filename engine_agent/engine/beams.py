@@ -127,21 +127,21 @@ class BeamSearch:
         scores = torch.log_softmax(logits, dim=-1)
         if self.generated_tokens < self.params.min_tokens:
             scores[:, self._forbidden] = -torch.inf
-        before = torch.tensor([beam.logprob for beam in self._live], device=logits.device)
-        together = (scores + before[:, None]).flatten()
-        wanted = max(2, 1 + len(self.end_tokens)) * self.params.n
-        best, places = together.topk(min(wanted, len(together)))
+        live_logprobs = torch.tensor([beam.logprob for beam in self._live], device=logits.device)
+        total_logprobs = (scores + live_logprobs[:, None]).flatten()
+        candidates = max(2, 1 + len(self.end_tokens)) * self.params.n
+        best, positions = total_logprobs.topk(min(candidates, len(total_logprobs)))
         return [
-            self._next(logits, place // logits.shape[1], place % logits.shape[1], score)
-            for score, place in zip(best.tolist(), places.tolist(), strict=True)
+            self._next(logits, position // logits.shape[1], position % logits.shape[1], score)
+            for score, position in zip(best.tolist(), positions.tolist(), strict=True)
             if score > -torch.inf
         ]
 
     def _next(self, logits: Tensor, parent: int, token: int, score: float) -> _Next:
-        asked = self.params.logprobs
-        told = None if asked is None else token_logprobs(logits[parent].cpu().numpy(), token, asked)
+        alternatives = self.params.logprobs
+        logprobs = None if alternatives is None else token_logprobs(logits[parent].cpu().numpy(), token, alternatives)
         ends = token in self.end_tokens or self.generated_tokens + 1 >= self._max_tokens
-        return _Next(parent, _Beam(_Node(token, self._live[parent].node, told), score), ends)
+        return _Next(parent, _Beam(_Node(token, self._live[parent].node, logprobs), score), ends)
 
     def _finish(self, following: list[_Next]) -> None:
         """Add ended beams among the best `n` continuations to the hypotheses. Later ones are only substitutes."""
@@ -158,8 +158,8 @@ class BeamSearch:
 
     def _hypothesis(self, beam: _Beam, finish: Literal["stop", "length"]) -> Hypothesis:
         path = beam.node.path() if beam.node else []
-        told = tuple(node.logprobs for node in path if node.logprobs is not None)
-        return Hypothesis(tuple(node.token for node in path), self._score(beam.logprob), finish, told)
+        logprobs = tuple(node.logprobs for node in path if node.logprobs is not None)
+        return Hypothesis(tuple(node.token for node in path), self._score(beam.logprob), finish, logprobs)
 
     def _reason(self, beam: _Beam) -> Literal["stop", "length"]:
         return "stop" if beam.node and beam.node.token in self.end_tokens else "length"

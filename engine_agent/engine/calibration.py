@@ -44,10 +44,12 @@ class Calibration:
     tokens: int
 
 
-def scale_set(found: Calibration, kv_format: KvFormat) -> ScaleSet:
+def scale_set(calibration: Calibration, kv_format: KvFormat) -> ScaleSet:
     """Return the scales for this format: key means unless its keys are raw, and static scales if it uses them."""
-    means = None if kv_format.key.is_raw else found.key_mean
-    return ScaleSet(_static(found.key_amax, kv_format.key), _static(found.value_amax, kv_format.value), means)
+    means = None if kv_format.key.is_raw else calibration.key_mean
+    return ScaleSet(
+        _static(calibration.key_amax, kv_format.key), _static(calibration.value_amax, kv_format.value), means
+    )
 
 
 def _static(amax: Tensor, vector: VectorFormat) -> Tensor:
@@ -56,15 +58,15 @@ def _static(amax: Tensor, vector: VectorFormat) -> Tensor:
     return (amax * (HEADROOM / vector.static_top)).clamp_min(SMALLEST)
 
 
-def save_calibration(found: Calibration, folder: Path) -> Path:
+def save_calibration(calibration: Calibration, folder: Path) -> Path:
     """Write the file next to the model; equal text and model give equal bytes. Raises OSError."""
     details = {
         "schema": SCHEMA,
-        "model_revision": found.model_revision,
-        "text_sha256": found.text_sha256,
-        "tokens": found.tokens,
+        "model_revision": calibration.model_revision,
+        "text_sha256": calibration.text_sha256,
+        "tokens": calibration.tokens,
     }
-    tensors = {name: getattr(found, name).contiguous() for name in TENSORS}
+    tensors = {name: getattr(calibration, name).contiguous() for name in TENSORS}
     path = folder / FILE
     path.write_bytes(save(tensors, {DETAILS: json.dumps(details, sort_keys=True)}))
     return path
@@ -100,8 +102,8 @@ def _details(path: Path, text: str | None) -> dict[str, Any]:
         details = json.loads(text or "")
     except ValueError as problem:
         raise BadModel(path, DETAILS, "the metadata says nothing of whose scales these are") from problem
-    wanted = {"schema": str, "model_revision": str, "text_sha256": str, "tokens": int}
-    for name, kind in wanted.items():
+    expected_types = {"schema": str, "model_revision": str, "text_sha256": str, "tokens": int}
+    for name, kind in expected_types.items():
         if not isinstance(details, dict) or type(details.get(name)) is not kind:
             raise BadModel(path, f"{DETAILS}.{name}", "is missing in the metadata")
     if details["schema"] != SCHEMA:

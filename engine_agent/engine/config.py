@@ -105,7 +105,7 @@ def _config(fields: Fields) -> ModelConfig:
         max_positions=positions,
         rope=read_rope(fields, positions),
         is_tied=fields.flag("tie_word_embeddings"),
-        windows=tuple(one if one and one < positions else None for one in _windows(fields, family, layers)),
+        windows=tuple(window if window and window < positions else None for window in _windows(fields, family, layers)),
         has_qkv_bias=qkv_bias,
         has_output_bias=output_bias,
         has_mlp_bias=_mlp_bias(fields, family),

@@ -38,9 +38,9 @@ class _Bytes:
         return self._decoder.decode(b"", final=True)
 
     def copy(self) -> "_Bytes":
-        other = _Bytes(self._spelling, self._skipped)
-        other._decoder.setstate(self._decoder.getstate())
-        return other
+        duplicate = _Bytes(self._spelling, self._skipped)
+        duplicate._decoder.setstate(self._decoder.getstate())
+        return duplicate
 
 
 class _Words:
@@ -62,8 +62,8 @@ class _Words:
             return ""
         text = self._text()
         self._window = [token]
-        said, self._said = self._said, len(self._text())
-        return text[said:]
+        emitted, self._said = self._said, len(self._text())
+        return text[emitted:]
 
     def finish(self) -> str:
         text = self._text()[self._said :]
@@ -71,9 +71,9 @@ class _Words:
         return text
 
     def copy(self) -> "_Words":
-        other = _Words(self._spelling, self._skipped)
-        other._window, other._said = self._window.copy(), self._said
-        return other
+        duplicate = _Words(self._spelling, self._skipped)
+        duplicate._window, duplicate._said = self._window.copy(), self._said
+        return duplicate
 
     def _text(self) -> str:
         return self._spelling.raw.decode(self._window, skip_special_tokens=False)

@@ -92,7 +92,7 @@ class Engine:
         self.is_draining = False
         self.steps = self.computed_tokens = self.preemptions = 0
         self._clock = clock
-        self._digests = {kv_format: found.digest for kv_format, found in parts.scales.items()}
+        self._digests = {kv_format: scale_set.digest for kv_format, scale_set in parts.scales.items()}
         self._runner = Runner(parts.model, parts.pages.arena, parts.pages.layouts, parts.scales)
         self._shares = ComputeShares()
         self._admissions = Admissions(
@@ -147,18 +147,25 @@ class Engine:
     def generated_tokens(self) -> int:
         return self._answering.generated_tokens
 
-    def submit(self, asked: Generate, sink: Sink) -> Job:
+    def submit(self, generate_request: Generate, sink: Sink) -> Job:
         """Accept a request. After a RequestError nothing of it remains."""
-        if self.is_draining and asked.kind == "customer":
+        if self.is_draining and generate_request.kind == "customer":
             raise Overloaded("", "the engine is being drained: try another one")
-        if len(asked.prompts) > self.parts.settings.most_waiting:
-            most = self.parts.settings.most_waiting
-            raise BadRequest("prompt", f"{len(asked.prompts)} prompts are more than may wait here, {most:,}")
+        if len(generate_request.prompts) > self.parts.settings.most_waiting:
+            most_waiting = self.parts.settings.most_waiting
+            raise BadRequest(
+                "prompt", f"{len(generate_request.prompts)} prompts are more than may wait here, {most_waiting:,}"
+            )
         now = self._clock()
-        asked_seconds = LONGEST_SECONDS if asked.deadline_seconds is None else asked.deadline_seconds
-        seconds = min(asked_seconds, LONGEST_SECONDS)
-        job = Job(asked.request_id, asked.kind, sink, now + seconds)
-        job.requests = [self._request(job, place, asked, now) for place in range(len(asked.prompts))]
+        requested_seconds = (
+            LONGEST_SECONDS if generate_request.deadline_seconds is None else generate_request.deadline_seconds
+        )
+        seconds = min(requested_seconds, LONGEST_SECONDS)
+        job = Job(generate_request.request_id, generate_request.kind, sink, now + seconds)
+        job.requests = [
+            self._request(job, prompt_index, generate_request, now)
+            for prompt_index in range(len(generate_request.prompts))
+        ]
         try:
             for request in job.requests:
                 self._admissions.enter(request)
@@ -195,12 +202,12 @@ class Engine:
 
     # The tenants
 
-    def apply(self, news: Snapshot | Change) -> list[PurgeReceipt]:
+    def apply(self, update: Snapshot | Change) -> list[PurgeReceipt]:
         """Apply a snapshot or change between two steps, all or nothing.
 
         Raises RejectedSnapshot, HashMismatch, MalformedMessage.
         """
-        receipts = self.tenants.apply(news)
+        receipts = self.tenants.apply(update)
         self.after_snapshot()
         return receipts
 
@@ -280,11 +287,16 @@ class Engine:
         seats: dict[str, int] = {}
         for request in self._admissions.running:
             seats[request.namespace] = seats.get(request.namespace, 0) + request.seats
-        crowded = {namespace: taken / self._weight(namespace) for namespace, taken in seats.items() if taken > 1}
+        crowded = {
+            namespace: seat_count / self._weight(namespace) for namespace, seat_count in seats.items() if seat_count > 1
+        }
         if not crowded:
             return
-        most = max(crowded, key=lambda namespace: crowded[namespace])
-        last = max((one for one in self._admissions.running if one.namespace == most), key=lambda one: one.rank)
+        most_crowded = max(crowded, key=lambda namespace: crowded[namespace])
+        last = max(
+            (candidate for candidate in self._admissions.running if candidate.namespace == most_crowded),
+            key=lambda candidate: candidate.rank,
+        )
         self._preempt(last, f"namespace {name} had no answer among those that run; raise --max-running")
 
     def _end_late(self) -> None:
@@ -304,7 +316,7 @@ class Engine:
         for loaded in self.parts.pages.finished_loads():
             if not loaded.is_sound:
                 self._forget(loaded.kv_format, loaded.page)
-        for request in [one for one in self._admissions.running if not one.is_ready]:
+        for request in [candidate for candidate in self._admissions.running if not candidate.is_ready]:
             sequence = request.live[0].sequence
             if sequence is None or not self.parts.pages.is_ready(sequence.pages, request.kv_format):
                 continue
@@ -336,16 +348,16 @@ class Engine:
         Beams are sampled together, so a beam ahead of the others leaves out its last token.
         """
         lanes = [branch for branch in request.live if branch.sequence]
-        left = [branch.left_tokens for branch in lanes]
-        is_together = request.search is None or not request.is_split or max(left) == 1
-        found = []
-        for branch, tokens in zip(lanes, left, strict=True):
+        left_tokens = [branch.left_tokens for branch in lanes]
+        is_together = request.search is None or not request.is_split or max(left_tokens) == 1
+        computable = []
+        for branch, tokens in zip(lanes, left_tokens, strict=True):
             assert branch.sequence is not None
             is_decode = tokens == 1 and branch.sequence.filled_tokens >= len(request.prompt)
             tokens -= 0 if is_together else 1
             if tokens:
-                found.append((branch, tokens, is_decode))
-        return found
+                computable.append((branch, tokens, is_decode))
+        return computable
 
     def _weights(self) -> dict[str, float]:
         return {request.namespace: self._weight(request.namespace) for request in self._admissions.running}
@@ -369,13 +381,13 @@ class Engine:
     def _take(self, turns: Sequence[Turn[_Lane]], rows: Sequence[RunRow], computed: Computed) -> None:
         """Fill computed blocks, then sample, then grow, because growing may preempt another request."""
         ready: list[tuple[_Lane, int]] = []
-        wanted = itertools.count()
-        for place, (turn, row) in enumerate(zip(turns, rows, strict=True)):
-            logits_row = next(wanted) if row.wants_logits else None
+        logits_rows = itertools.count()
+        for row_index, (turn, row) in enumerate(zip(turns, rows, strict=True)):
+            logits_row = next(logits_rows) if row.wants_logits else None
             lane = turn.key
             if lane.request.job.is_over:
                 continue
-            if place in computed.broken:
+            if row_index in computed.broken:
                 self.fail(lane.request.job, not_finite())
                 continue
             assert lane.branch.sequence is not None
@@ -383,7 +395,7 @@ class Engine:
             if logits_row is not None:
                 ready.append((lane, logits_row))
         growing = self._draw([(lane, row) for lane, row in ready if not lane.request.job.is_over], computed.logits)
-        for request, branch, tokens in sorted(growing, key=lambda one: (one[0].arrived, one[0].place)):
+        for request, branch, tokens in sorted(growing, key=lambda growth: (growth[0].arrived, growth[0].place)):
             if branch.finish is None and branch.sequence is not None:
                 self._grow(request, branch, tokens)
 
@@ -402,9 +414,9 @@ class Engine:
             elif request.search is not None:
                 beams.setdefault(request, []).append(row)
             else:
-                together = [lane.branch] if request.is_split else self._split(request)
-                drawing += [(request, branch) for branch in together]
-                rows += [row] * len(together)
+                branches = [lane.branch] if request.is_split else self._split(request)
+                drawing += [(request, branch) for branch in branches]
+                rows += [row] * len(branches)
         for request, of_beams in beams.items():
             growing += self._advance(request, logits[of_beams])
         return growing + self._sample(drawing, logits, rows)
@@ -451,16 +463,16 @@ class Engine:
 
     def _rebranch(self, request: Request, steps: list[Step]) -> tuple[list[Branch], list[Step]]:
         parents = [branch for branch in request.live if branch.sequence]
-        taken: set[int] = set()
+        continued_parents: set[int] = set()
         branches = []
         for number, step in enumerate(steps):
             parent = parents[step.parent]
             assert parent.sequence is not None
-            sequence = parent.sequence if step.parent not in taken else self.manager.fork(parent.sequence)
-            taken.add(step.parent)
+            sequence = parent.sequence if step.parent not in continued_parents else self.manager.fork(parent.sequence)
+            continued_parents.add(step.parent)
             branches.append(self._branch(request, number, sequence, [*parent.generated, step.token]))
         for number, parent in enumerate(parents):
-            if number not in taken and parent.sequence:
+            if number not in continued_parents and parent.sequence:
                 self.manager.release(parent.sequence)
         request.branches = branches
         return branches, steps
@@ -480,7 +492,7 @@ class Engine:
     def _make_room(self, request: Request, branch: Branch, deferred: Deferred) -> None:
         """Preempt a request, or end this answer if it runs alone or could never return."""
         running = self._admissions.running
-        holders = {one: self._holder(one) for one in running}
+        holders = {running_request: self._holder(running_request) for running_request in running}
         chosen = victim(holders.values(), holders[request], is_own_limit=deferred.reason == "limit").key
         assert branch.sequence is not None
         if len(running) == 1 or (chosen is request and not self._admissions.can_return(request, branch.sequence.owner)):
@@ -491,13 +503,13 @@ class Engine:
         missing = f"{deferred.missing_bytes:,} bytes were missing for request {request.job.request_id}"
         self._preempt(chosen, f"{missing}; raise {cause} or run fewer at once (--max-running)")
 
-    def _preempt(self, request: Request, why: str) -> None:
+    def _preempt(self, request: Request, reason: str) -> None:
         self._give_back(request)
         request.preemptions += 1
         self.preemptions += 1
         self._admissions.hold_back(request)
         self.notices.add(
-            "preemption", request.namespace, f"request {request.job.request_id} is computed again later: {why}"
+            "preemption", request.namespace, f"request {request.job.request_id} is computed again later: {reason}"
         )
 
     def _give_back(self, request: Request) -> None:
@@ -541,7 +553,7 @@ class Engine:
 
     def _finish(self, request: Request) -> None:
         self._release(request)
-        if all(one.state == "done" for one in request.job.requests):
+        if all(sibling.state == "done" for sibling in request.job.requests):
             self._leave(request.job)
             request.job.sink.finished()
 
@@ -561,10 +573,10 @@ class Engine:
 
     # Making requests
 
-    def _request(self, job: Job, place: int, asked: Generate, now: float) -> Request:
-        tenant = self.tenants.tenant(asked.namespace)
-        prompt, params = asked.prompts[place], asked.sampling
-        kv_format = tenant.kv_format(asked.kv_dtype, self.kv_formats)
+    def _request(self, job: Job, prompt_index: int, generate_request: Generate, now: float) -> Request:
+        tenant = self.tenants.tenant(generate_request.namespace)
+        prompt, params = generate_request.prompts[prompt_index], generate_request.sampling
+        kv_format = tenant.kv_format(generate_request.kv_dtype, self.kv_formats)
         self._prompt_checked(prompt)
         check_tokens(params, self.parts.model.config.vocab_size)
         if params.n > self.parts.settings.most_running:
@@ -580,18 +592,20 @@ class Engine:
             )
         request = Request(
             job=job,
-            place=place,
-            namespace=asked.namespace,
+            place=prompt_index,
+            namespace=generate_request.namespace,
             prompt=prompt,
             kv_format=kv_format,
-            asked_format=asked.kv_dtype,
-            salt=asked.cache_salt,
-            ttl_seconds=asked.ttl_seconds,
+            asked_format=generate_request.kv_dtype,
+            salt=generate_request.cache_salt,
+            ttl_seconds=generate_request.ttl_seconds,
             params=params,
-            most_tokens=0 if asked.kind == "pin" else params.max_tokens or self._room(asked, kv_format, room),
-            priority=asked.priority if asked.kind == "customer" else LAST,
+            most_tokens=0
+            if generate_request.kind == "pin"
+            else params.max_tokens or self._room(generate_request, kv_format, room),
+            priority=generate_request.priority if generate_request.kind == "customer" else LAST,
             arrived=now,
-            elsewhere_tokens=0 if place else asked.elsewhere_tokens,
+            elsewhere_tokens=0 if prompt_index else generate_request.elsewhere_tokens,
             branches=[],
         )
         if params.beam is not None:
@@ -605,14 +619,14 @@ class Engine:
         request.branches = [self._branch(request, number, None, []) for number in range(count)]
         return request
 
-    def _room(self, asked: Generate, kv_format: str, room: int) -> int:
+    def _room(self, generate_request: Generate, kv_format: str, room: int) -> int:
         """Return how long an answer without `max_tokens` may become, limited by context, pool and namespace."""
         storage = self.manager.cache.books.device.storage
-        limit_bytes = self.manager.cache.namespace(asked.namespace).accounts[DEVICE].shares.limit_bytes
+        limit_bytes = self.manager.cache.namespace(generate_request.namespace).accounts[DEVICE].shares.limit_bytes
         pages = min(storage.most_pages(kv_format), limit_bytes // storage.page_bytes(kv_format))
-        longest = max(len(prompt) for prompt in asked.prompts)
-        left = pages * self.parts.settings.block_tokens - longest
-        return max(1, min(room, left // asked.sampling.n))
+        longest = max(len(prompt) for prompt in generate_request.prompts)
+        answer_tokens = pages * self.parts.settings.block_tokens - longest
+        return max(1, min(room, answer_tokens // generate_request.sampling.n))
 
     def _branch(self, request: Request, number: int, sequence: BlockSequence | None, generated: list[int]) -> Branch:
         params, tokenizer = request.params, self.parts.tokenizer
@@ -630,11 +644,11 @@ class Engine:
         context, vocabulary = self.parts.context_tokens, self.parts.model.config.vocab_size
         check_prompt(prompt, context_tokens=context, vocab_size=vocabulary)
 
-    def _sequence(self, request: Request, more: list[int]) -> BlockSequence:
+    def _sequence(self, request: Request, generated_tokens: list[int]) -> BlockSequence:
         try:
             return self.manager.sequence(
                 request.namespace,
-                [*request.prompt, *more],
+                [*request.prompt, *generated_tokens],
                 kv_format=request.kv_format,
                 model_revision=self.parts.revision,
                 scale_set=self._digests[request.kv_format],

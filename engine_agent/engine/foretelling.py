@@ -60,7 +60,7 @@ class Foreteller:
 
 def foretellers(manager: BlockManager, namespaces: Iterable[str]) -> Mapping[str, Foreteller]:
     """Return forecasters for namespaces with data. Call this in the engine's thread."""
-    found = {}
+    foretellers_by_namespace = {}
     for name in namespaces:
         try:
             namespace = manager.cache.namespace(name)
@@ -70,5 +70,7 @@ def foretellers(manager: BlockManager, namespaces: Iterable[str]) -> Mapping[str
         if namespace.gaps.prompt_tokens > 0:
             policy = namespace.policy
             pool_bytes = manager.pool().capacity_bytes
-            found[name] = Foreteller(namespace.gaps.still(), policy.max_age_seconds, block_bytes, pool_bytes)
-    return found
+            foretellers_by_namespace[name] = Foreteller(
+                namespace.gaps.still(), policy.max_age_seconds, block_bytes, pool_bytes
+            )
+    return foretellers_by_namespace

@@ -34,15 +34,15 @@ class Tenant:
     key: bytes = field(repr=False)
     policy: NamespacePolicy = field(default_factory=NamespacePolicy)
 
-    def kv_format(self, asked: str | None, served: Collection[str]) -> str:
+    def kv_format(self, requested: str | None, served: Collection[str]) -> str:
         """Return the KV format of a request. Raises BadRequest."""
         allowed = (self.policy.kv_dtype, *self.policy.request_kv_dtypes)
-        if asked is not None and asked not in allowed:
-            raise BadRequest("kv_cache_dtype", f"{asked!r} is none of {', '.join(dict.fromkeys(allowed))}")
-        wanted = asked or self.policy.kv_dtype
-        if wanted not in served:
-            raise BadRequest("kv_cache_dtype", f"{wanted!r} is not served here, only {', '.join(served)}")
-        return wanted
+        if requested is not None and requested not in allowed:
+            raise BadRequest("kv_cache_dtype", f"{requested!r} is none of {', '.join(dict.fromkeys(allowed))}")
+        chosen = requested or self.policy.kv_dtype
+        if chosen not in served:
+            raise BadRequest("kv_cache_dtype", f"{chosen!r} is not served here, only {', '.join(served)}")
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +77,32 @@ class SnapshotReader:
         self._kv_formats = tuple(kv_formats)
         self._takes_unserved = takes_unserved
 
-    def read(self, snapshot: Snapshot, before: Held) -> Held:
-        """Return the snapshot's tenants and pins, with unchanged ones from `before`. Raises RejectedSnapshot."""
+    def read(self, snapshot: Snapshot, previous: Held) -> Held:
+        """Return the snapshot's tenants and pins, with unchanged ones from `previous`. Raises RejectedSnapshot."""
         if snapshot.kind != "engine":
             raise RejectedSnapshot("kind", f"{snapshot.kind} is not engine")
-        tenants, pins = dict(before.tenants), {**before.pins, **before.strays}
-        for key in before.snapshot.entries.keys() - snapshot.entries.keys():
+        tenants, pins = dict(previous.tenants), {**previous.pins, **previous.strays}
+        for key in previous.snapshot.entries.keys() - snapshot.entries.keys():
             prefix, _, one_id = key.partition("/")
             if prefix == "ns":
                 del tenants[one_id]
             if prefix == "pin":
                 del pins[one_id]
         policies: dict[str, NamespacePolicy] = {}
-        for key in _differing(before.snapshot, snapshot):
+        for key in _differing(previous.snapshot, snapshot):
             prefix, _, one_id = key.partition("/")
             if prefix == "ns":
-                tenants[one_id] = self._tenant(key, snapshot, before.tenants.get(one_id), policies)
+                tenants[one_id] = self._tenant(key, snapshot, previous.tenants.get(one_id), policies)
             if prefix == "pin":
                 pins[one_id] = _pin(one_id, snapshot.entries[key])
         _together_checked(tenants)
-        here = {pin_id: pin for pin_id, pin in pins.items() if pin.namespace in tenants}
-        return Held(snapshot, tenants, here, {one: pins[one] for one in pins.keys() - here.keys()})
+        tenant_pins = {pin_id: pin for pin_id, pin in pins.items() if pin.namespace in tenants}
+        return Held(
+            snapshot, tenants, tenant_pins, {pin_id: pins[pin_id] for pin_id in pins.keys() - tenant_pins.keys()}
+        )
 
     def _tenant(
-        self, key: str, snapshot: Snapshot, known: Tenant | None, policies: dict[str, NamespacePolicy]
+        self, key: str, snapshot: Snapshot, previous_tenant: Tenant | None, policies: dict[str, NamespacePolicy]
     ) -> Tenant:
         """Return the tenant of an entry. `policies`: those already read, by hash."""
         entry = snapshot.entries[key]
@@ -108,10 +110,12 @@ class SnapshotReader:
         if organisation is None:
             raise RejectedSnapshot(key, f"its organisation org/{entry['org']} is not in the snapshot")
         secret = base64.b64decode(entry["key"])
-        if known and entry["epoch"] < known.epoch:
-            raise RejectedSnapshot(key, f"epoch {entry['epoch']} is before {known.epoch}: epochs never go back")
-        if known and entry["epoch"] == known.epoch and secret != known.key:
-            raise RejectedSnapshot(key, f"another key for epoch {known.epoch}: a new key needs a new epoch")
+        if previous_tenant and entry["epoch"] < previous_tenant.epoch:
+            raise RejectedSnapshot(
+                key, f"epoch {entry['epoch']} is before {previous_tenant.epoch}: epochs never go back"
+            )
+        if previous_tenant and entry["epoch"] == previous_tenant.epoch and secret != previous_tenant.key:
+            raise RejectedSnapshot(key, f"another key for epoch {previous_tenant.epoch}: a new key needs a new epoch")
         if entry["policy"] not in policies:
             policies[entry["policy"]] = self._policy(key, snapshot.policies[entry["policy"]])
         return Tenant(
@@ -140,23 +144,23 @@ class SnapshotReader:
         return policy
 
 
-def _differing(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    """Iterate over the entries of `after` that changed since `before`: all of an organisation's if its own changed."""
-    for organisation, bucket in after.buckets.items():
-        old = before.buckets.get(organisation, _NO_BUCKET)
+def _differing(previous: Snapshot, current: Snapshot) -> Iterator[str]:
+    """Iterate over the entries of `current` that changed since `previous`: all of an organisation's if that changed."""
+    for organisation, bucket in current.buckets.items():
+        old = previous.buckets.get(organisation, _NO_BUCKET)
         if old.hash == bucket.hash:
             continue
-        own = f"org/{organisation}"
-        is_another = old.members.get(own) != bucket.members.get(own)
+        organisation_key = f"org/{organisation}"
+        is_another = old.members.get(organisation_key) != bucket.members.get(organisation_key)
         for key, digest in bucket.members.items():
             if is_another or old.members.get(key) != digest:
                 yield key
 
 
 def _together_checked(tenants: Mapping[str, Tenant]) -> None:
-    kept = math.fsum(tenant.policy.reserved_share + tenant.policy.pin_share for tenant in tenants.values())
-    if kept > 1:
-        raise RejectedSnapshot("policies", f"reservations and pins are {kept:.0%} of the pool together")
+    reserved_share = math.fsum(tenant.policy.reserved_share + tenant.policy.pin_share for tenant in tenants.values())
+    if reserved_share > 1:
+        raise RejectedSnapshot("policies", f"reservations and pins are {reserved_share:.0%} of the pool together")
 
 
 def _pin(pin_id: str, entry: Entry) -> PinnedPrefix:

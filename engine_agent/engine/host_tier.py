@@ -47,8 +47,8 @@ class HostArena(PageArena):
 
     def copy(self, kv_format: str, sources: Sequence[int], targets: Sequence[int]) -> None:
         super().copy(kv_format, sources, targets)
-        for one in copy_rounds(sources, targets, 1):
-            self.checksums[targets[one]] = self.checksums[sources[one]]
+        for index in copy_rounds(sources, targets, 1):
+            self.checksums[targets[index]] = self.checksums[sources[index]]
 
     def zero(self, kv_format: str, pages: Sequence[int]) -> None:
         super().zero(kv_format, pages)
@@ -80,18 +80,18 @@ class HostTier:
         Pages in `spoilt` are stored as damaged.
         """
         size = self._device.page_bytes[kv_format]
-        most = max(ASIDE_BYTES // size, 1)
-        for first in range(0, len(demotions), most):
-            batch = demotions[first : first + most]
-            aside = self._aside.get()
-            begins = self._device.offsets((one.page for one in batch), kv_format)
-            page_copy(self._device.bytes, begins, [number * size for number in range(len(batch))], size, into=aside)
-            unsound = [one.host_page for one in batch if (kv_format, one.page) in spoilt]
-            self.submit(self._storing(kv_format, aside, [one.host_page for one in batch], unsound))
+        batch_size = max(ASIDE_BYTES // size, 1)
+        for first in range(0, len(demotions), batch_size):
+            batch = demotions[first : first + batch_size]
+            buffer = self._aside.get()
+            begins = self._device.offsets((demotion.page for demotion in batch), kv_format)
+            page_copy(self._device.bytes, begins, [number * size for number in range(len(batch))], size, into=buffer)
+            unsound = [demotion.host_page for demotion in batch if (kv_format, demotion.page) in spoilt]
+            self.submit(self._storing(kv_format, buffer, [demotion.host_page for demotion in batch], unsound))
 
     def load(self, kv_format: str, loads: Sequence[Load]) -> None:
         """Start loads. `loaded` gets one answer for all of them, whatever happens."""
-        self.submit(self._loading(kv_format, [one.host_page for one in loads], [one.page for one in loads]))
+        self.submit(self._loading(kv_format, [load.host_page for load in loads], [load.page for load in loads]))
 
     def rewrite(self, kv_format: str, operations: Sequence[Rewrite]) -> None:
         self.submit(lambda: self.host.rewrite(kv_format, operations))
@@ -122,7 +122,7 @@ class HostTier:
                 except Exception:
                     LOG.exception("a copy between device and host failed: what it was to bring is not served")
 
-    def _storing(self, kv_format: str, aside: Tensor, host_pages: Sequence[int], unsound: Sequence[int]) -> Job:
+    def _storing(self, kv_format: str, buffer: Tensor, host_pages: Sequence[int], unsound: Sequence[int]) -> Job:
         size, wait = self.host.page_bytes[kv_format], self._after_engine()
 
         def store() -> None:
@@ -130,12 +130,12 @@ class HostTier:
             try:
                 wait()
                 begins = [number * size for number in range(len(host_pages))]
-                checksums = page_checksum(aside, begins, size)
-                page_copy(aside, begins, self.host.offsets(host_pages, kv_format), size, into=self.host.bytes)
+                checksums = page_checksum(buffer, begins, size)
+                page_copy(buffer, begins, self.host.offsets(host_pages, kv_format), size, into=self.host.bytes)
                 self.host.checksums[host_pages] = checksums.cpu()  # `cpu` also waits for the copy
                 self.host.checksums[unsound] = UNKNOWN
             finally:
-                self._aside.put(aside)
+                self._aside.put(buffer)
 
         return store
 
@@ -161,8 +161,8 @@ class HostTier:
         """Return a function that makes a job wait for all earlier work of the engine on the device."""
         if self._stream is None:
             return lambda: None
-        asked = torch.cuda.current_stream(self._device.bytes.device).record_event()
-        return lambda: torch.cuda.current_stream(self._device.bytes.device).wait_event(asked)
+        event = torch.cuda.current_stream(self._device.bytes.device).record_event()
+        return lambda: torch.cuda.current_stream(self._device.bytes.device).wait_event(event)
 
 
 def bring(host: Tensor, begins: Sequence[int], device: Tensor, ends: Sequence[int], size: int) -> Tensor:

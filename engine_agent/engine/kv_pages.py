@@ -91,7 +91,7 @@ class KvPages:
     def open_host(self, kv_formats: Collection[str] | None = None) -> None:
         """Open a host tier of `host_bytes` for pages of these formats, or of all. Call this before using `storages`."""
         assert self._host is None, "the host's tier is open"
-        offered = {name: one for name, one in self.layouts.items() if kv_formats is None or name in kv_formats}
+        offered = {name: layout for name, layout in self.layouts.items() if kv_formats is None or name in kv_formats}
         if self.host_bytes and offered:
             host = HostArena(offered, self.host_bytes, pinned=self.arena.is_cuda)
             self._host = HostTier(self._pages, host, on_loaded=lambda: self.on_loaded())
@@ -103,7 +103,7 @@ class KvPages:
         for (where, kv_format), batch in groupby(operations, key=_place):
             self._carry_out(where, kv_format, list(batch))
         if self._spoilt:  # all operations queued before the report are done now
-            self._spoilt &= {(one.kv_format, one.page) for one in self._landed}
+            self._spoilt &= {(load.kv_format, load.page) for load in self._landed}
 
     def offsets(self, pages: Sequence[int], kv_format: str) -> list[int]:
         """Return the offsets of pages for a step.
@@ -121,7 +121,7 @@ class KvPages:
         """
         if not self._flying and not self._landed:
             return True
-        landed = {one.page for one in self._landed if one.kv_format == kv_format}
+        landed = {load.page for load in self._landed if load.kv_format == kv_format}
         return landed.isdisjoint(pages) and not self._is_awaited(pages, kv_format)
 
     @property
@@ -167,10 +167,10 @@ class KvPages:
             return
         assert host, f"{batch[0]} without a host's tier"
         if where == "down":
-            for demotions in _without_repeats(batch, lambda one: one.host_page):
+            for demotions in _without_repeats(batch, lambda demotion: demotion.host_page):
                 host.demote(kv_format, demotions, spoilt=self._spoilt)
         elif where == "up":
-            for loads in _without_repeats(batch, lambda one: one.page):
+            for loads in _without_repeats(batch, lambda load: load.page):
                 self._await([load.page for load in loads], kv_format)
                 self._flying.update((load.page, kv_format) for load in loads)
                 host.load(kv_format, loads)
@@ -197,7 +197,7 @@ class KvPages:
         if not self._flying.keys().isdisjoint(pages):
             return True
         stride = self._pages.stride
-        cut_otherwise = {page // stride for page, other in self._flying.items() if other != kv_format}
+        cut_otherwise = {page // stride for page, loading_format in self._flying.items() if loading_format != kv_format}
         return bool(cut_otherwise) and any(page // stride in cut_otherwise for page in pages)
 
     def _collect(self, wait_seconds: float | None = 0.0) -> None:
@@ -209,10 +209,10 @@ class KvPages:
                 arrived = self._host.loaded.get(wait_seconds != 0.0, wait_seconds)
             except Empty:
                 return
-            for one in arrived:
-                self._flying.pop(one.page, None)
-                if not one.is_sound:
-                    self._spoilt.add((one.kv_format, one.page))
+            for load in arrived:
+                self._flying.pop(load.page, None)
+                if not load.is_sound:
+                    self._spoilt.add((load.kv_format, load.page))
                     self._counts["damaged"] += 1
             self._landed += arrived
             wait_seconds = 0.0

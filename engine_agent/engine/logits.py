@@ -71,8 +71,8 @@ def nucleus(weights: Row, share: float) -> Mask:
     return _foremost(weights, weights, share * float(weights.sum(dtype=np.float64)))
 
 
-def _foremost(row: Row, amounts: Row | None, wanted: float) -> Mask:
-    """Return a mask of the largest numbers whose amounts (1 each for None) add up to `wanted`.
+def _foremost(row: Row, amounts: Row | None, target: float) -> Mask:
+    """Return a mask of the largest numbers whose amounts (1 each for None) add up to `target`.
 
     Sorting a vocabulary would cost more than everything else here. So numbers are first divided into bins by their
     upper bits, and only the bin in which the sum is reached is sorted.
@@ -80,12 +80,12 @@ def _foremost(row: Row, amounts: Row | None, wanted: float) -> Mask:
     bits = (row + np.float32(0)).view(np.int32)  # minus zero becomes zero
     bins = (bits ^ ((bits >> 31) & _ALL_BUT_SIGN)) >> _BIN_BITS  # a float's bits rise with it above zero and fall below
     bins -= bins.min()
-    reached = np.bincount(bins, weights=amounts)[::-1].cumsum()
-    order = min(int(np.searchsorted(reached, wanted)), len(reached) - 1)
-    border = len(reached) - 1 - order
+    cumulative = np.bincount(bins, weights=amounts)[::-1].cumsum()
+    order = min(int(np.searchsorted(cumulative, target)), len(cumulative) - 1)
+    border = len(cumulative) - 1 - order
     inside = np.flatnonzero(bins == border)
     inside = inside[np.argsort(-row[inside], kind="stable")]
-    missing = wanted - (reached[order - 1] if order else 0)
+    missing = target - (cumulative[order - 1] if order else 0)
     sums = np.arange(1, len(inside) + 1) if amounts is None else np.cumsum(amounts[inside], dtype=np.float64)
     mask = bins > border
     mask[inside[: int(np.searchsorted(sums, missing)) + 1]] = True
@@ -108,12 +108,12 @@ def token_logprobs(row: Row, token: int, alternatives: int) -> TokenLogprobs:
     peak = row.max()
     scale = float(peak) + float(np.log(np.exp(row - peak).sum(dtype=np.float64)))
 
-    def logprob(place: int) -> Logprob:
-        return Logprob(place, max(float(row[place]) - scale, LEAST_LOGPROB))
+    def logprob(token_id: int) -> Logprob:
+        return Logprob(token_id, max(float(row[token_id]) - scale, LEAST_LOGPROB))
 
     top = np.flatnonzero(largest(row, min(alternatives, len(row)))) if alternatives else np.empty(0, dtype=np.intp)
     ordered = top[np.argsort(-row[top], kind="stable")]
-    return TokenLogprobs(logprob(token), tuple(logprob(int(place)) for place in ordered))
+    return TokenLogprobs(logprob(token), tuple(logprob(int(token_id)) for token_id in ordered))
 
 
 def _first_above(rising: NDArray[np.float64], target: float) -> int:

@@ -65,8 +65,8 @@ class PageArena:
         """Copy pages, in order where the order matters."""
         size = self.page_bytes[kv_format]
         begins, ends = self.offsets(sources, kv_format), self.offsets(targets, kv_format)
-        for one in copy_rounds(begins, ends, size):
-            page_copy(self.bytes, begins[one], ends[one], size)
+        for index in copy_rounds(begins, ends, size):
+            page_copy(self.bytes, begins[index], ends[index], size)
 
     def zero(self, kv_format: str, pages: Sequence[int]) -> None:
         page_zero(self.bytes, self.offsets(pages, kv_format), self.page_bytes[kv_format])

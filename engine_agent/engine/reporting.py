@@ -89,7 +89,7 @@ def engine_stats(engine: Reported) -> dict[str, Any]:
         "pool": _pool(engine.manager),
         "host": _host(engine.manager),
         "namespaces": list(_namespaces(engine)),
-        "evictions": [_eviction(pair, lost) for pair, lost in engine.manager.ledger.pairs().items()],
+        "evictions": [_eviction(pair, displaced) for pair, displaced in engine.manager.ledger.pairs().items()],
         "warnings": [asdict(notice) for notice in engine.notices.latest],
         "warning_counts": dict(engine.notices.counts),
         "pages": engine.page_stats(),
@@ -127,37 +127,45 @@ def engine_levels(engine: Reported) -> dict[str, Any]:
     """Return how full the engine is, and what left its cache since the boot, for namespaces with any data."""
     cache = engine.manager.cache
     cache.now()  # so that expired blocks count as gone
-    found = [(tenant.namespace, cache.namespace(tenant.namespace)) for tenant in engine.tenants]
+    namespaces = [(tenant.namespace, cache.namespace(tenant.namespace)) for tenant in engine.tenants]
     return {
         "boot": engine.boot,
         "pool": engine_brief(engine)["pool"],
         "preemptions": engine.preemptions,
-        "namespaces": {name: _level(one) for name, one in found if any(_gone(one.counters)) or _is_resident(one)},
+        "namespaces": {
+            name: _level(namespace)
+            for name, namespace in namespaces
+            if any(_gone(namespace.counters)) or _is_resident(namespace)
+        },
         "evictions": _evictions(engine),
-        "formats": {name: held for name, one in found if (held := _formats(one))},
-        "pins": [_pin(one, cache.block_tokens) for one in engine.pins.status()],
+        "formats": {
+            name: bytes_by_format for name, namespace in namespaces if (bytes_by_format := _formats(namespace))
+        },
+        "pins": [_pin(pin_status, cache.block_tokens) for pin_status in engine.pins.status()],
     }
 
 
 def _evictions(engine: Reported) -> list[dict[str, Any]]:
     """Return evictions without blocks that another tier still has. Namespaces that are not tenants are left out."""
     now, sums = engine.manager.cache.now(), dict[tuple[str, str, str], Displaced]()
-    for pair, lost in engine.manager.ledger.pairs().items():
-        if lost.blocks == lost.demoted_blocks or not (pair.victim == OTHERS or _is_served(engine, pair.victim)):
+    for pair, displaced in engine.manager.ledger.pairs().items():
+        if displaced.blocks == displaced.demoted_blocks or not (
+            pair.victim == OTHERS or _is_served(engine, pair.victim)
+        ):
             continue
         by = OTHERS if pair.by == NOBODY else pair.by
         entry = sums.setdefault((pair.victim, by, pair.cause), Displaced())
-        entry.blocks += lost.blocks - lost.demoted_blocks
-        entry.bytes += lost.bytes - lost.demoted_bytes
-        entry.last_at = max(entry.last_at, lost.last_at)
+        entry.blocks += displaced.blocks - displaced.demoted_blocks
+        entry.bytes += displaced.bytes - displaced.demoted_bytes
+        entry.last_at = max(entry.last_at, displaced.last_at)
     return [
         {
             **dict(zip(("victim", "by", "cause"), key, strict=True)),
-            "blocks": lost.blocks,
-            "bytes": lost.bytes,
-            "seconds_ago": max(0.0, round(now - lost.last_at, 3)),
+            "blocks": displaced.blocks,
+            "bytes": displaced.bytes,
+            "seconds_ago": max(0.0, round(now - displaced.last_at, 3)),
         }
-        for key, lost in sums.items()
+        for key, displaced in sums.items()
     ]
 
 
@@ -165,42 +173,42 @@ def _is_served(engine: Reported, namespace: str) -> bool:
     return namespace != NOBODY and engine.tenants.known(namespace) is not None
 
 
-def _formats(found: Namespace) -> dict[str, int]:
+def _formats(namespace: Namespace) -> dict[str, int]:
     """Return bytes on the device by format; formats without bytes are left out."""
-    return {name: size for name, size in found.accounts[0].resident_by_format.items() if size}
+    return {name: size for name, size in namespace.accounts[0].resident_by_format.items() if size}
 
 
 def _pin(status: Mapping[str, Any], block_tokens: int) -> dict[str, Any]:
-    wanted = status["wanted_blocks"]
+    wanted_blocks = status["wanted_blocks"]
     return {
         **{name: status[name] for name in ("id", "namespace", "state", "is_warming", "resident_bytes", "problem")},
-        "wanted_tokens": None if wanted is None else wanted * block_tokens,
+        "wanted_tokens": None if wanted_blocks is None else wanted_blocks * block_tokens,
         "resident_tokens": status["resident_blocks"] * block_tokens,
     }
 
 
-def _level(found: Namespace) -> dict[str, int]:
-    device, *lower = found.accounts
-    resident = {"resident_bytes": device.resident_bytes, "host_bytes": sum(one.resident_bytes for one in lower)}
-    return {**resident, **dict(zip(_GONE, _gone(found.counters), strict=True))}
+def _level(namespace: Namespace) -> dict[str, int]:
+    device, *lower = namespace.accounts
+    resident = {"resident_bytes": device.resident_bytes, "host_bytes": sum(account.resident_bytes for account in lower)}
+    return {**resident, **dict(zip(_GONE, _gone(namespace.counters), strict=True))}
 
 
-def _is_resident(found: Namespace) -> bool:
-    return any(account.resident_bytes for account in found.accounts)
+def _is_resident(namespace: Namespace) -> bool:
+    return any(account.resident_bytes for account in namespace.accounts)
 
 
 def engine_events(engine: Reported, since: int, boot: str) -> dict[str, Any]:
     """Return events after `since`, or the whole index if those are no longer available."""
     log = engine.manager.events
-    found = log.since(since, boot=boot)
-    if isinstance(found, Gap):
+    changes = log.since(since, boot=boot)
+    if isinstance(changes, Gap):
         snapshot = log.snapshot()
-        stored = [_stored(one) for one in snapshot.stored if one.namespace != NOBODY]
+        stored = [_stored(run) for run in snapshot.stored if run.namespace != NOBODY]
         return {"boot": snapshot.boot, "number": snapshot.number, "snapshot": stored}
     return {
-        "boot": found.boot,
-        "number": found.events[-1].number if found.events else since,
-        "events": [_event(event) for event in found.events if event.namespace != NOBODY],
+        "boot": changes.boot,
+        "number": changes.events[-1].number if changes.events else since,
+        "events": [_event(event) for event in changes.events if event.namespace != NOBODY],
     }
 
 
@@ -245,13 +253,15 @@ def _host(manager: BlockManager) -> dict[str, Any] | None:
 
 def _namespaces(engine: Reported) -> Iterator[dict[str, Any]]:
     """Iterate over the namespaces with data. Thousands of unused ones would only slow each poll down."""
-    running, waiting = (Counter(one.namespace for one in requests) for requests in (engine.running, engine.waiting))
+    running, waiting = (
+        Counter(request.namespace for request in requests) for requests in (engine.running, engine.waiting)
+    )
     cache = engine.manager.cache
     cache.now()  # so that expired blocks count as gone
     for tenant in engine.tenants:
-        found = cache.namespace(tenant.namespace)
+        namespace = cache.namespace(tenant.namespace)
         is_asked = tenant.namespace in running or tenant.namespace in waiting
-        if is_asked or any(_counted(found.counters)) or _is_resident(found):
+        if is_asked or any(_counted(namespace.counters)) or _is_resident(namespace):
             yield {
                 "namespace": tenant.namespace,
                 "organisation": tenant.organisation_id,
@@ -260,17 +270,17 @@ def _namespaces(engine: Reported) -> Iterator[dict[str, Any]]:
                 "revision": tenant.revision,
                 "running": running[tenant.namespace],
                 "waiting": waiting[tenant.namespace],
-                **_cached(engine, found),
+                **_cached(engine, namespace),
             }
 
 
-def _cached(engine: Reported, found: Namespace) -> dict[str, Any]:
-    device, *lower = found.accounts
+def _cached(engine: Reported, namespace: Namespace) -> dict[str, Any]:
+    device, *lower = namespace.accounts
     return {
-        "epoch": found.epoch,
+        "epoch": namespace.epoch,
         "resident_bytes": device.resident_bytes,
-        "resident_blocks": found.indexed_blocks,
-        "resident_bytes_by_dtype": _formats(found),
+        "resident_blocks": namespace.indexed_blocks,
+        "resident_bytes_by_dtype": _formats(namespace),
         "host_bytes": sum(account.resident_bytes for account in lower),
         "tiers": [
             {
@@ -280,23 +290,23 @@ def _cached(engine: Reported, found: Namespace) -> dict[str, Any]:
                 "reserved_bytes": account.shares.reserved_bytes,
                 "limit_bytes": account.shares.limit_bytes,
             }
-            for tier, account in zip(engine.manager.cache.books.tiers, found.accounts, strict=True)
+            for tier, account in zip(engine.manager.cache.books.tiers, namespace.accounts, strict=True)
         ],
-        "ghost_blocks": found.ghosts.blocks,
-        "counters": dict(zip(_OF_BLOCKS, _of_blocks(found.counters), strict=True)),
+        "ghost_blocks": namespace.ghosts.blocks,
+        "counters": dict(zip(_OF_BLOCKS, _of_blocks(namespace.counters), strict=True)),
     }
 
 
-def _eviction(pair: Pair, lost: Displaced) -> dict[str, Any]:
+def _eviction(pair: Pair, displaced: Displaced) -> dict[str, Any]:
     return {
         "victim": pair.victim,
         "by": pair.by,
         "cause": pair.cause,
         "tier": pair.tier,
-        "blocks": lost.blocks,
-        "bytes": lost.bytes,
-        "demoted_blocks": lost.demoted_blocks,
-        "demoted_bytes": lost.demoted_bytes,
+        "blocks": displaced.blocks,
+        "bytes": displaced.bytes,
+        "demoted_blocks": displaced.demoted_blocks,
+        "demoted_bytes": displaced.demoted_bytes,
     }
 
 

@@ -121,8 +121,10 @@ class Request:
     def blocks(self, block_tokens: int) -> int:
         """Return how many blocks the request needs with all it generated: the prompt once, and each answer its own."""
         shared = len(self.prompt) // block_tokens
-        own = [-(-(len(self.prompt) + len(branch.generated) + 1) // block_tokens) - shared for branch in self.live]
-        return shared + sum(own)
+        own_blocks = [
+            -(-(len(self.prompt) + len(branch.generated) + 1) // block_tokens) - shared for branch in self.live
+        ]
+        return shared + sum(own_blocks)
 
     @property
     def is_counted(self) -> bool:

@@ -27,8 +27,8 @@ def frequencies(rope: RopeConfig, head_size: int) -> Tensor:
 
 def rope_tables(config: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
     """Return cosines and sines, float32 [positions, head_size / 2], including YaRN's factor for magnitudes."""
-    places = torch.arange(positions, dtype=torch.float32)
-    angles = torch.outer(places, frequencies(config.rope, config.head_size))
+    indices = torch.arange(positions, dtype=torch.float32)
+    angles = torch.outer(indices, frequencies(config.rope, config.head_size))
     magnitude = config.rope.yarn.attention_factor if config.rope.yarn else 1.0
     return angles.cos() * magnitude, angles.sin() * magnitude
 

@@ -47,10 +47,10 @@ class RopeConfig:
 def read_rope(config: Fields, positions: int) -> RopeConfig:
     """Return the settings of a model with this many positions. Raises BadModel."""
     fields = config.inner(next((name for name in _SPELLINGS if config.given(name)), _SPELLINGS[1]))
-    if strange := sorted(fields.names() - _KNOWN):
-        raise fields.bad(strange[0], "is not served")
-    for each in (config, fields):
-        each.only("partial_rotary_factor", 1.0)
+    if unknown_fields := sorted(fields.names() - _KNOWN):
+        raise fields.bad(unknown_fields[0], "is not served")
+    for section in (config, fields):
+        section.only("partial_rotary_factor", 1.0)
     theta = fields.number("rope_theta", config.number("rope_theta", DEFAULT_THETA))
     kind = fields.given("rope_type", fields.given("type", "default"))
     if kind not in ROPE_TYPES:
@@ -87,8 +87,8 @@ def _attention_factor(fields: Fields, factor: float) -> float:
     """Return YaRN's default factor for a file without one."""
     if not (fields.given("mscale") and fields.given("mscale_all_dim")):
         return _magnitude(factor)
-    wanted, all_dim = fields.number("mscale"), fields.number("mscale_all_dim")
-    return _magnitude(factor, wanted) / _magnitude(factor, all_dim)
+    mscale, all_dim = fields.number("mscale"), fields.number("mscale_all_dim")
+    return _magnitude(factor, mscale) / _magnitude(factor, all_dim)
 
 
 def _magnitude(factor: float, scale: float = 1.0) -> float:

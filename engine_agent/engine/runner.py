@@ -42,16 +42,18 @@ class Runner:
 
     @torch.no_grad()
     def run(self, rows: Sequence[RunRow]) -> Computed:
-        attention = batch_attention(self.model, self.arena, self.layouts, self.scales, [one.row for one in rows])
-        tokens = torch.tensor([token for one in rows for token in one.tokens], dtype=torch.int64)
+        attention = batch_attention(self.model, self.arena, self.layouts, self.scales, [row.row for row in rows])
+        tokens = torch.tensor([token for row in rows for token in row.tokens], dtype=torch.int64)
         hidden = self.model.hidden(tokens.to(self.arena.device), attention)
-        wanted, ends, end = list[int](), list[int](), 0
-        for one in rows:
-            end += len(one.tokens)
+        logits_rows, ends, end = list[int](), list[int](), 0
+        for row in rows:
+            end += len(row.tokens)
             ends.append(end)
-            if one.wants_logits:
-                wanted.append(end - 1)
-        logits = self.model.logits(hidden[wanted]) if wanted else hidden.new_empty((0, 0), dtype=torch.float32)
+            if row.wants_logits:
+                logits_rows.append(end - 1)
+        logits = (
+            self.model.logits(hidden[logits_rows]) if logits_rows else hidden.new_empty((0, 0), dtype=torch.float32)
+        )
         return Computed(logits, _broken(attention.refused(), ends))
 
 

@@ -85,9 +85,9 @@ class Sampler:
 
     def copy(self) -> "Sampler":
         """Return a copy with the same past and the same future draws."""
-        twin = copy(self)
-        twin._past = self._past.copy() if self._past else None
-        return twin
+        duplicate = copy(self)
+        duplicate._past = self._past.copy() if self._past else None
+        return duplicate
 
     @property
     def is_plain(self) -> bool:
@@ -105,8 +105,8 @@ class Sampler:
         if not is_sound(changed):
             return NOT_FINITE
         token = int(changed.argmax()) if self.params.is_greedy else self._draw(changed)
-        asked = self.params.logprobs
-        answer = Sampled(token, None if asked is None else token_logprobs(row, token, asked))
+        alternatives = self.params.logprobs
+        answer = Sampled(token, None if alternatives is None else token_logprobs(row, token, alternatives))
         self.accept(token)
         return answer
 
@@ -154,14 +154,14 @@ class _Past:
     """The tokens a choice has seen and how often each was generated, updated so that a step need not scan the past."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
-        asked = np.unique(np.asarray(prompt, dtype=np.intp))
-        self._slots = {int(token): slot for slot, token in enumerate(asked)}
-        self._ids, self._counts = asked, np.zeros(len(asked), np.float32)
+        prompt_tokens = np.unique(np.asarray(prompt, dtype=np.intp))
+        self._slots = {int(token): slot for slot, token in enumerate(prompt_tokens)}
+        self._ids, self._counts = prompt_tokens, np.zeros(len(prompt_tokens), np.float32)
 
     def copy(self) -> "_Past":
-        twin = copy(self)
-        twin._slots, twin._ids, twin._counts = dict(self._slots), self._ids.copy(), self._counts.copy()
-        return twin
+        duplicate = copy(self)
+        duplicate._slots, duplicate._ids, duplicate._counts = dict(self._slots), self._ids.copy(), self._counts.copy()
+        return duplicate
 
     def add(self, token: int) -> None:
         slot = self._slots.setdefault(token, len(self._slots))
@@ -190,18 +190,18 @@ def sample_batch(samplers: Sequence[Sampler], logits: Tensor) -> list[Sampled | 
     """Return the next token of each choice from float32 logits [choices, vocab_size]."""
     answers: list[Sampled | NotFinite] = [NOT_FINITE] * len(samplers)
     plain = [at for at, sampler in enumerate(samplers) if sampler.is_plain]
-    others = [at for at, sampler in enumerate(samplers) if not sampler.is_plain]
+    changing = [at for at, sampler in enumerate(samplers) if not sampler.is_plain]
     if plain:
         peaks, tokens = _rows(logits, plain).max(dim=1)
         for at, is_finite, token in zip(plain, peaks.isfinite().tolist(), tokens.tolist(), strict=True):
             if is_finite:
                 samplers[at].accept(token)
                 answers[at] = Sampled(token)
-    if others:
-        for at, row in zip(others, _rows(logits, others).cpu().numpy(), strict=True):
+    if changing:
+        for at, row in zip(changing, _rows(logits, changing).cpu().numpy(), strict=True):
             answers[at] = samplers[at].sample_row(row)
     return answers
 
 
-def _rows(logits: Tensor, places: list[int]) -> Tensor:
-    return logits if len(places) == len(logits) else logits[places]
+def _rows(logits: Tensor, row_indices: list[int]) -> Tensor:
+    return logits if len(row_indices) == len(logits) else logits[row_indices]

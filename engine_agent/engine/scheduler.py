@@ -45,35 +45,40 @@ def plan_step(
         if candidate.is_decode:
             shares.charge(candidate.namespace, candidate.tokens, weights[candidate.namespace])
     quantum = max(1, budget_tokens // QUANTA)
-    left = max(budget_tokens - sum(turn.tokens for turn in turns), quantum)  # so that answers alone never fill a step
-    return turns + _prompts(candidates, shares, weights, left, quantum=quantum)
+    # At least one quantum, so that answers alone never fill a step.
+    remaining_tokens = max(budget_tokens - sum(turn.tokens for turn in turns), quantum)
+    return turns + _prompts(candidates, shares, weights, remaining_tokens, quantum=quantum)
 
 
 def _prompts(
     candidates: Sequence[Candidate[Key]],
     shares: ComputeShares,
     weights: Mapping[str, float],
-    left: int,
+    remaining_tokens: int,
     *,
     quantum: int,
 ) -> list[Turn[Key]]:
     lines: dict[str, list[Candidate[Key]]] = {}
-    for candidate in sorted((one for one in candidates if not one.is_decode), key=lambda one: one.rank, reverse=True):
+    for candidate in sorted(
+        (prompt_candidate for prompt_candidate in candidates if not prompt_candidate.is_decode),
+        key=lambda prompt_candidate: prompt_candidate.rank,
+        reverse=True,
+    ):
         lines.setdefault(candidate.namespace, []).append(candidate)
-    given: dict[int, int] = {}  # by the candidate's index
+    granted_tokens: dict[int, int] = {}  # by the candidate's index
     order: list[Candidate[Key]] = []
-    while left and lines:
+    while remaining_tokens and lines:
         name = shares.first(lines)
         candidate = lines[name][-1]
-        if id(candidate) not in given:
+        if id(candidate) not in granted_tokens:
             order.append(candidate)
-        had = given.get(id(candidate), 0)
-        piece = min(quantum, left, candidate.tokens - had)
-        given[id(candidate)] = had + piece
+        granted_before = granted_tokens.get(id(candidate), 0)
+        piece = min(quantum, remaining_tokens, candidate.tokens - granted_before)
+        granted_tokens[id(candidate)] = granted_before + piece
         shares.charge(name, piece, weights[name])
-        left -= piece
-        if had + piece == candidate.tokens:
+        remaining_tokens -= piece
+        if granted_before + piece == candidate.tokens:
             lines[name].pop()
             if not lines[name]:
                 del lines[name]
-    return [Turn(candidate.key, given[id(candidate)]) for candidate in order]
+    return [Turn(candidate.key, granted_tokens[id(candidate)]) for candidate in order]

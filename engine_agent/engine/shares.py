@@ -14,8 +14,8 @@ class ComputeShares:
 
     def begin_step(self, active: Collection[str]) -> None:
         """Set the namespaces that have something to compute now."""
-        known = [self._times[name] for name in active if name in self._active]
-        floor = min(known, default=max(self._times.values(), default=0.0))
+        active_times = [self._times[name] for name in active if name in self._active]
+        floor = min(active_times, default=max(self._times.values(), default=0.0))
         for name in active:
             if name not in self._active:
                 self._times[name] = max(self._times.get(name, floor), floor)

@@ -37,15 +37,15 @@ class Spelling:
         """Return the tokens for single bytes, if the decoder combines such bytes."""
         if "ByteFallback" not in self._steps:
             return frozenset()
-        found = (self.raw.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
-        return frozenset(token for token in found if token is not None)
+        tokens = (self.raw.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+        return frozenset(token for token in tokens if token is not None)
 
     def bytes_of(self, token: int) -> bytes:
         """Return the token's bytes, or nothing for an unknown id: models have more rows than tokenizers have tokens."""
-        known = self._known.get(token)
-        if known is None:
-            known = self._known[token] = self._spelt(self.raw.id_to_token(token) or "")
-        return known
+        token_bytes = self._known.get(token)
+        if token_bytes is None:
+            token_bytes = self._known[token] = self._spelt(self.raw.id_to_token(token) or "")
+        return token_bytes
 
     def _spelt(self, word: str) -> bytes:
         if self.is_byte_level:
@@ -65,8 +65,8 @@ def _decoder_steps(raw: tokenizers.Tokenizer) -> list[str]:
 def _byte_letters() -> dict[str, int]:
     """Return GPT-2's map: printable bytes map to themselves, the others to letters from 256 on, in order."""
     printed = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = (byte for byte in range(256) if byte not in printed)
-    return {chr(byte): byte for byte in printed} | {chr(256 + number): byte for number, byte in enumerate(others)}
+    unprinted = (byte for byte in range(256) if byte not in printed)
+    return {chr(byte): byte for byte in printed} | {chr(256 + number): byte for number, byte in enumerate(unprinted)}
 
 
 _BYTES = _byte_letters()

@@ -19,28 +19,28 @@ class StopStrings:
         """Return the text that can be released, and the stop string that matched, if any. Text behind it is dropped."""
         if not self._stops:
             return text, None
-        held = self._held + text
+        pending = self._held + text
         for at, letter in enumerate(text, start=len(self._held) + 1):
-            if found := self._advance(letter):
+            if matched_stop := self._advance(letter):
                 self._held = ""
-                return held[: at if self._include else at - len(found)], found
-        certain = len(held) - max(self._matched)
-        self._held = held[certain:]
-        return held[:certain], None
+                return pending[: at if self._include else at - len(matched_stop)], matched_stop
+        certain = len(pending) - max(self._matched)
+        self._held = pending[certain:]
+        return pending[:certain], None
 
     def finish(self) -> str:
         """Return the text that was held back and is not a stop string."""
-        held, self._held = self._held, ""
-        return held
+        text, self._held = self._held, ""
+        return text
 
     def copy(self) -> "StopStrings":
-        other = StopStrings((), include=self._include)
-        other._stops, other._matched, other._held = self._stops, self._matched.copy(), self._held
-        return other
+        duplicate = StopStrings((), include=self._include)
+        duplicate._stops, duplicate._matched, duplicate._held = self._stops, self._matched.copy(), self._held
+        return duplicate
 
     def _advance(self, letter: str) -> str:
         """Return the longest stop string that ends with this letter, or ""."""
-        found = ""
+        longest = ""
         for number, (stop, fallbacks) in enumerate(self._stops):
             matched = self._matched[number]
             while matched and stop[matched] != letter:
@@ -48,9 +48,9 @@ class StopStrings:
             matched += stop[matched] == letter
             if matched == len(stop):
                 matched = fallbacks[matched - 1]
-                found = max(found, stop, key=len)
+                longest = max(longest, stop, key=len)
             self._matched[number] = matched
-        return found
+        return longest
 
 
 def _fallbacks(stop: str) -> list[int]:

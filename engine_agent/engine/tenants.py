@@ -52,24 +52,24 @@ class Tenants:
 
     def tenant(self, namespace: str) -> Tenant:
         """Return an active tenant. Raises UnknownTenant."""
-        found = self.known(namespace)
-        if found is None or not found.is_active:
+        tenant = self.known(namespace)
+        if tenant is None or not tenant.is_active:
             raise UnknownTenant("", "this engine serves no such namespace, or its organisation is suspended")
-        return found
+        return tenant
 
     def known(self, namespace: str) -> Tenant | None:
         return self._own if namespace == NOBODY else self._held.tenants.get(namespace)
 
-    def prepare(self, news: Snapshot | Change) -> Prepared:
+    def prepare(self, update: Snapshot | Change) -> Prepared:
         """Read a snapshot against the applied one. Changes nothing, so any thread may call this.
 
         Raises RejectedSnapshot, HashMismatch, MalformedMessage.
         """
-        before = self._held
-        snapshot = change_apply(before.snapshot, news) if isinstance(news, Change) else news
-        after = self._reader.read(snapshot, before)
-        changed = (one for name, one in after.tenants.items() if _differs(before.tenants.get(name), one))
-        return Prepared(before, after, tuple(before.tenants.keys() - after.tenants.keys()), tuple(changed))
+        previous = self._held
+        snapshot = change_apply(previous.snapshot, update) if isinstance(update, Change) else update
+        current = self._reader.read(snapshot, previous)
+        changed = (tenant for name, tenant in current.tenants.items() if _differs(previous.tenants.get(name), tenant))
+        return Prepared(previous, current, tuple(previous.tenants.keys() - current.tenants.keys()), tuple(changed))
 
     def obey(self, prepared: Prepared) -> list[PurgeReceipt]:
         """Apply a prepared snapshot and return the receipts of its purges.
@@ -78,27 +78,29 @@ class Tenants:
         """
         if prepared.before is not self._held:
             raise HashMismatch(expected=prepared.before.snapshot.hash, found=self.snapshot.hash)
-        receipts = [self._manager.remove_namespace(gone) for gone in prepared.gone]
-        for one in prepared.changed:
-            receipt = self._manager.set_namespace(one.namespace, key=one.key, epoch=one.epoch, policy=one.policy)
+        receipts = [self._manager.remove_namespace(namespace) for namespace in prepared.gone]
+        for tenant in prepared.changed:
+            receipt = self._manager.set_namespace(
+                tenant.namespace, key=tenant.key, epoch=tenant.epoch, policy=tenant.policy
+            )
             receipts += [receipt] if receipt else []
         self._held = prepared.after
         return receipts
 
-    def apply(self, news: Snapshot | Change) -> list[PurgeReceipt]:
+    def apply(self, update: Snapshot | Change) -> list[PurgeReceipt]:
         """Prepare and apply at once, for callers that need no second thread."""
-        return self.obey(self.prepare(news))
+        return self.obey(self.prepare(update))
 
     def _nobodys(self, kv_format: str) -> Tenant:
         """Add a namespace for the engine's own health check, without caching."""
         policy = NamespacePolicy(prefix_caching=False, kv_dtype=kv_format, request_kv_dtypes=())
-        own = Tenant(NOBODY, NOBODY, NOBODY, NOBODY, True, 0, 0, secrets.token_bytes(KEY_BYTES), policy)
-        self._manager.set_namespace(NOBODY, key=own.key, epoch=0, policy=policy)
-        return own
+        internal_tenant = Tenant(NOBODY, NOBODY, NOBODY, NOBODY, True, 0, 0, secrets.token_bytes(KEY_BYTES), policy)
+        self._manager.set_namespace(NOBODY, key=internal_tenant.key, epoch=0, policy=policy)
+        return internal_tenant
 
 
-def _differs(known: Tenant | None, found: Tenant) -> bool:
+def _differs(previous: Tenant | None, current: Tenant) -> bool:
     """Return whether the block manager must be updated: names and revisions do not matter to it."""
-    if known is found:
+    if previous is current:
         return False
-    return known is None or (known.epoch, known.policy) != (found.epoch, found.policy)
+    return previous is None or (previous.epoch, previous.policy) != (current.epoch, current.policy)

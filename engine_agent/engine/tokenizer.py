@@ -53,16 +53,18 @@ class Tokenizer:
 
 def _eos_ids(folder: Path, raw: tokenizers.Tokenizer, vocab_size: int) -> frozenset[int]:
     """Return all end tokens that any of the files names."""
-    found: set[int] = set()
+    eos_ids: set[int] = set()
     for path in (folder / CONFIG, folder / GENERATION_CONFIG):
-        found |= _ids(path, maybe_object(path).get("eos_token_id"), vocab_size)
+        eos_ids |= _ids(path, maybe_object(path).get("eos_token_id"), vocab_size)
     text = special_tokens(folder).get("eos_token")
     token = raw.token_to_id(text) if text is not None else None
-    return frozenset(found if token is None or token >= vocab_size else found | {token})
+    return frozenset(eos_ids if token is None or token >= vocab_size else eos_ids | {token})
 
 
-def _ids(path: Path, given: object, vocab_size: int) -> set[int]:
-    ids = given if isinstance(given, list) else [] if given is None else [given]
+def _ids(path: Path, configured: object, vocab_size: int) -> set[int]:
+    ids = configured if isinstance(configured, list) else [] if configured is None else [configured]
     if not all(type(token) is int and 0 <= token < vocab_size for token in ids):
-        raise BadModel(path, "eos_token_id", f"{repr(given)[:60]} is no token below {vocab_size:,}, nor a list of such")
+        raise BadModel(
+            path, "eos_token_id", f"{repr(configured)[:60]} is no token below {vocab_size:,}, nor a list of such"
+        )
     return set(ids)

@@ -24,17 +24,17 @@ class Holder(Generic[Key]):
     weight: float
 
 
-def victim(holders: Iterable[Holder[Key]], asking: Holder[Key], *, is_own_limit: bool) -> Holder[Key]:
+def victim(holders: Iterable[Holder[Key]], requester: Holder[Key], *, is_own_limit: bool) -> Holder[Key]:
     """Return the request to preempt, never one of another namespace that is within its reservation."""
-    eligible = [asking]
+    eligible = [requester]
     for holder in holders:
-        is_own = holder.namespace == asking.namespace
+        is_own = holder.namespace == requester.namespace
         is_over = not is_own_limit and holder.used_bytes > holder.reserved_bytes
-        if holder.key is not asking.key and (is_own or is_over):
+        if holder.key is not requester.key and (is_own or is_over):
             eligible.append(holder)
     return max(eligible, key=_turn)
 
 
 def _turn(holder: Holder[Key]) -> tuple[bool, float, str, tuple[float, ...]]:
-    over = (holder.used_bytes - holder.reserved_bytes) / holder.weight
-    return not holder.is_customer, over, holder.namespace, holder.rank
+    excess = (holder.used_bytes - holder.reserved_bytes) / holder.weight
+    return not holder.is_customer, excess, holder.namespace, holder.rank

@@ -129,15 +129,15 @@ class PinWarming:
 
     def status(self) -> list[Mapping[str, Any]]:
         """Return every pin of the snapshot."""
-        known = {
+        statuses = {
             status.pin_id: status
             for namespace in {pinned.namespace for pinned in self._pinned.values()}
             for status in self._manager.pins(namespace)
         }
-        found: list[Mapping[str, Any]] = []
+        reports: list[Mapping[str, Any]] = []
         for pin_id, pin in self._tenants.pins.items():
-            status, pinned, problem = known.get(pin_id), self._pinned.get(pin_id), self._problems.get(pin_id)
-            found.append(
+            status, pinned, problem = statuses.get(pin_id), self._pinned.get(pin_id), self._problems.get(pin_id)
+            reports.append(
                 {
                     "id": pin_id,
                     "namespace": pin.namespace,
@@ -150,7 +150,7 @@ class PinWarming:
                     "problem": pinned.problem if pinned else problem.said if problem else "",
                 }
             )
-        return found
+        return reports
 
     def _without(self, pin_id: str) -> str:
         """Return the state of a pin that the block manager does not know, or no longer knows."""
@@ -194,9 +194,9 @@ class PinWarming:
                 pin.namespace, pin.expires_at, tenant.epoch, tenant.policy.kv_dtype, tokens
             )
             return
-        state, said = hindrance
+        state, problem_text = hindrance
         try_after = self._clock() + PATIENCE_SECONDS if state == "over_budget" else math.inf
-        self._problems[pin.pin_id] = _Problem(state, said, pin, tenant, tokens, try_after)
+        self._problems[pin.pin_id] = _Problem(state, problem_text, pin, tenant, tokens, try_after)
 
     def _hand_over(self, pin: PinnedPrefix, tenant: Tenant, tokens: Sequence[int]) -> tuple[Hindrance, str] | None:
         """Set the pin in the block manager, or return why not. Checks without hashing come first: it may be long."""
@@ -231,16 +231,16 @@ class PinWarming:
         """Remove a pin, and return the namespace whose budget has more room now."""
         pinned = self._pinned.pop(pin_id)
         tenant: Tenant | None = self._tenants.known(pinned.namespace)
-        if tenant is not None and any(one.pin_id == pin_id for one in self._manager.pins(pinned.namespace)):
+        if tenant is not None and any(status.pin_id == pin_id for status in self._manager.pins(pinned.namespace)):
             self._manager.unpin(pinned.namespace, pin_id)
         return pinned.namespace
 
     def _ask(self, pin_id: str, pinned: _Pinned, blocks: int, now: float) -> None:
         pinned.try_after = now + PATIENCE_SECONDS
         tokens = pinned.tokens[: blocks * self._manager.cache.block_tokens]
-        asked = Generate(f"pin-{pin_id}", pinned.namespace, (tokens,), SamplingParams(), kind="pin")
+        request = Generate(f"pin-{pin_id}", pinned.namespace, (tokens,), SamplingParams(), kind="pin")
         pinned.is_warming, pinned.problem = True, ""
         try:
-            self._submit(asked, Warmed(pinned, self.admitted))
+            self._submit(request, Warmed(pinned, self.admitted))
         except RequestError as problem:
             pinned.is_warming, pinned.problem = False, str(problem)

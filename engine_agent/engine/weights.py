@@ -108,8 +108,12 @@ def tensors(folder: Path, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
     files = _files(folder, config)
     if missing := sorted(shapes.keys() - files.keys()):
         raise BadModel(folder, missing[0], "is in none of its files" + _more(missing))
-    if strange := sorted(files.keys() - shapes.keys()):
-        raise BadModel(files[strange[0]], strange[0], f"is no tensor of {config.architecture}" + _more(strange))
+    if unexpected_tensors := sorted(files.keys() - shapes.keys()):
+        raise BadModel(
+            files[unexpected_tensors[0]],
+            unexpected_tensors[0],
+            f"is no tensor of {config.architecture}" + _more(unexpected_tensors),
+        )
     for name in sorted(shapes):
         with _opened(files[name]) as file:
             tensor: Tensor = file.get_tensor(name)
@@ -131,8 +135,8 @@ def _checked(tensor: Tensor, path: Path, name: str, shape: tuple[int, ...]) -> N
         raise BadModel(path, name, f"expected shape {shape}, found {tuple(tensor.shape)}; see {CONFIG}")
     if tensor.dtype not in DTYPES:
         raise BadModel(path, name, f"{tensor.dtype} is not served")
-    least, most = torch.aminmax(tensor)  # one pass without a copy; NaN if there is one
-    if not (least.isfinite() and most.isfinite()):
+    minimum, maximum = torch.aminmax(tensor)  # one pass without a copy; NaN if there is one
+    if not (minimum.isfinite() and maximum.isfinite()):
         raise BadModel(path, name, "holds NaN or an infinity")
 
 
@@ -140,16 +144,16 @@ def _files(folder: Path, config: ModelConfig) -> dict[str, Path]:
     """Return which file contains which tensor, without tensors that no model computes with."""
     single = folder / SINGLE
     paths = [single] if single.exists() else _shards(folder)
-    found: dict[str, Path] = {}
+    path_by_name: dict[str, Path] = {}
     for path in paths:
         with _opened(path) as file:
             for name in file.keys():  # noqa: SIM118 (no mapping: it has nothing else)
-                if name in found:
-                    raise BadModel(path, name, f"is in {found[name].name} as well")
-                found[name] = path
+                if name in path_by_name:
+                    raise BadModel(path, name, f"is in {path_by_name[name].name} as well")
+                path_by_name[name] = path
     if config.is_tied:
-        found.pop(HEAD, None)  # some writers repeat it; the embedding it is tied to is used
-    return {name: path for name, path in found.items() if not name.endswith("rotary_emb.inv_freq")}
+        path_by_name.pop(HEAD, None)  # some writers repeat it; the embedding it is tied to is used
+    return {name: path for name, path in path_by_name.items() if not name.endswith("rotary_emb.inv_freq")}
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -101,8 +101,8 @@ class AdminFace:
 
     async def _apply(self, request: Request) -> Response:
         self._check_fleet()
-        news = await asyncio.to_thread(news_decode, await _body(request, MOST_SNAPSHOT_BYTES))
-        return _json({"hash": await self._backend.apply(news)})
+        update = await asyncio.to_thread(news_decode, await _body(request, MOST_SNAPSHOT_BYTES))
+        return _json({"hash": await self._backend.apply(update)})
 
     async def _snapshot(self, request: Request) -> Response:
         return _json({"hash": (await self._backend.stats())["snapshot_hash"]})
@@ -122,8 +122,8 @@ class AdminFace:
         return _json({"pins": await self._backend.pins()})
 
     async def _pin(self, request: Request) -> Response:
-        tenants, told = self._alone(), await _object(request)
-        return _json({"id": await tenants.pin(pin_wish(told))}, 201)
+        tenants, fields = self._alone(), await _object(request)
+        return _json({"id": await tenants.pin(pin_wish(fields))}, 201)
 
     async def _unpin(self, request: Request) -> Response:
         await self._alone().unpin(_pin_id(request))
@@ -160,17 +160,17 @@ class AdminFace:
         """Return a page of the journal. `totals` are the counts at record `last`, for a page that ends there."""
         page = self._journal.since(boot, since, limit, upto=last)
         entries = [entry_document(entry) for entry in page.entries]
-        lost = [asdict(one) for one in page.lost]
-        told = {"boot": page.boot, "last": page.last, "entries": entries, "lost": lost}
-        return _encode({**told, "totals": totals if page.last == last else None})
+        lost_ranges = [asdict(lost_range) for lost_range in page.lost]
+        page_fields = {"boot": page.boot, "last": page.last, "entries": entries, "lost": lost_ranges}
+        return _encode({**page_fields, "totals": totals if page.last == last else None})
 
     async def _boots(self, request: Request) -> Response:
         return _json({"boots": [asdict(boot) for boot in self._journal.boots()]})
 
     async def _cut(self, request: Request) -> Response:
-        told = await _object(request)
-        boot, upto = told.get("boot"), told.get("upto")
-        if told.keys() != {"boot", "upto"} or not isinstance(boot, str) or type(upto) is not int or upto < 0:
+        fields = await _object(request)
+        boot, upto = fields.get("boot"), fields.get("upto")
+        if fields.keys() != {"boot", "upto"} or not isinstance(boot, str) or type(upto) is not int or upto < 0:
             raise BadRequest("", 'the body must be {"boot": text, "upto": whole number}')
         return _json({"freed_bytes": self._journal.cut(boot, upto)})
 
@@ -182,8 +182,10 @@ class AdminFace:
             "dropped_records": self._journal.dropped_records,
             "lost_closings": self._journal.lost_closings,
         }
-        here = {"agent_id": self._agent_id, "is_alone": self._tenants is not None, "address": self._address}
-        return _json({**here, "model": asdict(self._backend.card), **await self._backend.stats(), "journal": journal})
+        agent_fields = {"agent_id": self._agent_id, "is_alone": self._tenants is not None, "address": self._address}
+        return _json(
+            {**agent_fields, "model": asdict(self._backend.card), **await self._backend.stats(), "journal": journal}
+        )
 
     async def _brief(self, request: Request) -> Response:
         return _json({**await self._backend.brief(), "why": self._journal.look()})
@@ -200,9 +202,9 @@ class AdminFace:
         return _json({"boot": self._journal.boot, "counters": self._counters.of(scopes)})
 
     async def _set_clock(self, request: Request) -> Response:
-        told = await _object(request)
-        offset = told.get("offset_seconds")
-        if told.keys() != {"offset_seconds"} or not isinstance(offset, int | float) or isinstance(offset, bool):
+        fields = await _object(request)
+        offset = fields.get("offset_seconds")
+        if fields.keys() != {"offset_seconds"} or not isinstance(offset, int | float) or isinstance(offset, bool):
             raise BadRequest("", 'the body must be {"offset_seconds": number}')
         if not abs(offset) < FARTHEST_SECONDS:
             raise BadRequest("offset_seconds", f"must be less than {FARTHEST_SECONDS:,.0f} either way")

@@ -61,7 +61,7 @@ class Held:
             "policy": policy,
         }
         organisation = {"org": ORGANISATION, "slug": ORGANISATION, "state": "active", "limits": {}}
-        pins = {f"pin/{pin_id}": _pin_entry(wish, model) for pin_id, wish in self.pins.items()}
+        pins = {f"pin/{pin_id}": _pin_entry(pin, model) for pin_id, pin in self.pins.items()}
         entries: dict[str, Entry] = {f"org/{ORGANISATION}": organisation, f"ns/{NAMESPACE}": namespace, **pins}
         return snapshot_build("engine", entries, {policy: self.policy})
 
@@ -97,11 +97,11 @@ class LocalTenants:
             await self._obey(replace(self._held, epoch=self._held.epoch + 1, key=_key()))
             return self._held.epoch
 
-    async def pin(self, wish: PinWish) -> str:
+    async def pin(self, pin: PinWish) -> str:
         """Pin a prefix until the engine ends or it is unpinned, and return its id. Raises BadRequest."""
         async with self._lock:
-            pin_id = _pin_id(wish)
-            await self._obey(replace(self._held, asked_for={**self._held.asked_for, pin_id: wish}))
+            pin_id = _pin_id(pin)
+            await self._obey(replace(self._held, asked_for={**self._held.asked_for, pin_id: pin}))
             return pin_id
 
     async def unpin(self, pin_id: str) -> None:
@@ -109,23 +109,25 @@ class LocalTenants:
         async with self._lock:
             if pin_id in self._held.of_file:
                 raise BadRequest("pin", f"{pin_id} is a pin of the policy file: take it out there")
-            left = {one: wish for one, wish in self._held.asked_for.items() if one != pin_id}
-            if len(left) == len(self._held.asked_for):
+            remaining_pins = {other_id: pin for other_id, pin in self._held.asked_for.items() if other_id != pin_id}
+            if len(remaining_pins) == len(self._held.asked_for):
                 raise UnknownPin(pin_id)
-            await self._obey(replace(self._held, asked_for=left))
+            await self._obey(replace(self._held, asked_for=remaining_pins))
 
-    async def _obey(self, held: Held) -> None:
+    async def _obey(self, configuration: Held) -> None:
         contents = {
-            pin_id: await self._tokens(wish) for pin_id, wish in held.pins.items() if pin_id not in self._held.pins
+            pin_id: await self._tokens(pin)
+            for pin_id, pin in configuration.pins.items()
+            if pin_id not in self._held.pins
         }
-        await self._backend.apply(held.snapshot(self._backend.card.name))
-        self._held = held
+        await self._backend.apply(configuration.snapshot(self._backend.card.name))
+        self._held = configuration
         for pin_id, tokens in contents.items():
             await self._backend.set_pin_content(pin_id, tokens)
 
-    async def _tokens(self, wish: PinWish) -> list[int]:
+    async def _tokens(self, pin: PinWish) -> list[int]:
         card = self._backend.card
-        return await pin_tokens(wish.content, card, self._tokenizer, self._template)
+        return await pin_tokens(pin.content, card, self._tokenizer, self._template)
 
 
 def identity(revision: int, audience: str) -> Identity:
@@ -149,32 +151,32 @@ def identity(revision: int, audience: str) -> Identity:
 
 def _last(state: StateFolder) -> Held:
     """Return the policy of the previous process, so that the same policy keeps its revision."""
-    kept = state.document(KEPT)
-    policy, revision = kept.get("policy"), kept.get("revision")
+    document = state.document(KEPT)
+    policy, revision = document.get("policy"), document.get("revision")
     if isinstance(policy, dict) and type(revision) is int and 0 < revision < 2**62:
         return Held(policy, revision)
     return Held({}, 0)
 
 
 def _by_id(pins: Iterable[PinWish]) -> dict[str, PinWish]:
-    return {_pin_id(wish): wish for wish in pins}
+    return {_pin_id(pin): pin for pin in pins}
 
 
-def _pin_id(wish: PinWish) -> str:
+def _pin_id(pin: PinWish) -> str:
     """Return an id that is a hash of the pin, because the content of a pin id never changes."""
-    said = f"{wish.name}\0{wish.expires_at}\0{wish.content.kind}\0{wish.content.value}"
-    return f"pin-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    identity = f"{pin.name}\0{pin.expires_at}\0{pin.content.kind}\0{pin.content.value}"
+    return f"pin-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
-def _pin_entry(wish: PinWish, model: str) -> dict[str, Any]:
+def _pin_entry(pin: PinWish, model: str) -> dict[str, Any]:
     return {
         "org": ORGANISATION,
         "ns": NAMESPACE,
-        "name": wish.name,
+        "name": pin.name,
         "model": model,
-        "kind": wish.content.kind,
-        "bytes": wish.content.size_bytes,
-        "expires_at": wish.expires_at and _instant(wish.expires_at),
+        "kind": pin.content.kind,
+        "bytes": pin.content.size_bytes,
+        "expires_at": pin.expires_at and _instant(pin.expires_at),
     }
 
 

@@ -27,8 +27,8 @@ class Head:
     fingerprint: str
 
     def of(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        about = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
-        return {**about, "system_fingerprint": self.fingerprint, "choices": choices}
+        head = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return {**head, "system_fingerprint": self.fingerprint, "choices": choices}
 
 
 def usage(opened: Opened, completion_tokens: int) -> dict[str, Any]:
@@ -76,9 +76,9 @@ class ChatShape:
         return self._part([{"index": delta.choice, "delta": text, **self._about([delta])}])
 
     def whole(self, choices: Sequence[Sequence[Delta]]) -> dict[str, Any]:
-        told = [self._choice(index, deltas) for index, deltas in enumerate(choices)]
+        choice_objects = [self._choice(index, deltas) for index, deltas in enumerate(choices)]
         ids = {} if self.prompt_ids is None else {"prompt_token_ids": list(self.prompt_ids)}
-        return {**self.head.of("chat.completion", told), **ids}
+        return {**self.head.of("chat.completion", choice_objects), **ids}
 
     def closing(self) -> dict[str, Any]:
         return self._part([])
@@ -95,12 +95,15 @@ class ChatShape:
         logprobs = {"content": content, "refusal": None} if content else None
         return {"logprobs": logprobs, **_ending(deltas), **_token_ids(deltas, self.prompt_ids is not None)}
 
-    def _logprob(self, told: TokenLogprobs) -> dict[str, Any]:
-        return {**self._token(told.chosen), "top_logprobs": [self._token(one) for one in told.top]}
+    def _logprob(self, token_logprobs: TokenLogprobs) -> dict[str, Any]:
+        return {
+            **self._token(token_logprobs.chosen),
+            "top_logprobs": [self._token(alternative) for alternative in token_logprobs.top],
+        }
 
-    def _token(self, one: Logprob) -> dict[str, Any]:
-        text, data = self.vocabulary.token_text(one.token), self.vocabulary.token_bytes(one.token)
-        return {"token": text, "logprob": _finite(one.logprob), "bytes": list(data)}
+    def _token(self, logprob: Logprob) -> dict[str, Any]:
+        text, data = self.vocabulary.token_text(logprob.token), self.vocabulary.token_bytes(logprob.token)
+        return {"token": text, "logprob": _finite(logprob.logprob), "bytes": list(data)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,35 +141,35 @@ class CompletionShape:
     def _part(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return self.head.of("text_completion", choices)
 
-    def _choice(self, index: int, text: str, about: Mapping[str, Any]) -> dict[str, Any]:
-        return {"index": index, "text": text, **about}
+    def _choice(self, index: int, text: str, details: Mapping[str, Any]) -> dict[str, Any]:
+        return {"index": index, "text": text, **details}
 
     def _prompt_ids(self, index: int) -> dict[str, Any]:
         return {} if self.prompt_ids is None else {"prompt_token_ids": list(self.prompt_ids[index])}
 
     def _about(self, index: int, deltas: Sequence[Delta]) -> dict[str, Any]:
-        told = [delta.logprobs for delta in deltas if delta.logprobs]
-        logprobs = self._logprobs(index, told) if told else None
+        token_logprobs = [delta.logprobs for delta in deltas if delta.logprobs]
+        logprobs = self._logprobs(index, token_logprobs) if token_logprobs else None
         return {"logprobs": logprobs, **_ending(deltas), **_token_ids(deltas, self.prompt_ids is not None)}
 
-    def _logprobs(self, index: int, told: Sequence[TokenLogprobs]) -> dict[str, Any]:
-        tokens = [self.vocabulary.token_text(one.chosen.token) for one in told]
+    def _logprobs(self, index: int, token_logprobs: Sequence[TokenLogprobs]) -> dict[str, Any]:
+        tokens = [self.vocabulary.token_text(entry.chosen.token) for entry in token_logprobs]
         offsets = []
         for token in tokens:
             offsets.append(self._said.get(index, 0))
             self._said[index] = offsets[-1] + len(token)
         return {
             "tokens": tokens,
-            "token_logprobs": [_finite(one.chosen.logprob) for one in told],
-            "top_logprobs": [self._top(one) for one in told],
+            "token_logprobs": [_finite(entry.chosen.logprob) for entry in token_logprobs],
+            "top_logprobs": [self._top(entry) for entry in token_logprobs],
             "text_offset": offsets,
         }
 
-    def _top(self, told: TokenLogprobs) -> dict[str, float]:
+    def _top(self, token_logprobs: TokenLogprobs) -> dict[str, float]:
         """Return log probabilities by text, as this API defines; of two tokens with equal text, the likelier one's."""
         top: dict[str, float] = {}
-        for one in (*told.top, told.chosen):
-            top.setdefault(self.vocabulary.token_text(one.token), _finite(one.logprob))
+        for logprob in (*token_logprobs.top, token_logprobs.chosen):
+            top.setdefault(self.vocabulary.token_text(logprob.token), _finite(logprob.logprob))
         return top
 
 
@@ -179,14 +182,14 @@ def spelt(value: Any, depth: int = 5) -> Iterator[str]:
     Below `depth`, where an answer's tokens are, each value is one piece.
     """
     if depth and isinstance(value, dict):
-        for at, (name, one) in enumerate(value.items()):
+        for at, (name, element) in enumerate(value.items()):
             yield f"{',' if at else '{'}{_spelt(name)}:"
-            yield from spelt(one, depth - 1)
+            yield from spelt(element, depth - 1)
         yield "}" if value else "{}"
     elif depth and isinstance(value, list):
-        for at, one in enumerate(value):
+        for at, element in enumerate(value):
             yield "," if at else "["
-            yield from spelt(one, depth - 1)
+            yield from spelt(element, depth - 1)
         yield "]" if value else "[]"
     else:
         yield _spelt(value)

@@ -59,9 +59,9 @@ class Attempt:
             generation.cancel()
 
     def _generate(self) -> Generate:
-        asked, identity = self._asked, self._identity
-        left = None if identity.deadline is None else identity.deadline - self._face.clock()
-        if left is not None and left <= 0:
+        request, identity = self._asked, self._identity
+        remaining_seconds = None if identity.deadline is None else identity.deadline - self._face.clock()
+        if remaining_seconds is not None and remaining_seconds <= 0:
             raise DeadlinePassed("", "it came too late")
         return Generate(
             request_id=f"{identity.request_id}.{identity.attempt}.{next(self._face.numbers)}",
@@ -69,11 +69,11 @@ class Attempt:
             prompts=self._understood.prompts,
             sampling=self._understood.sampling,
             kind=identity.kind,
-            kv_dtype=asked.kv_cache_dtype,
-            cache_salt=asked.salt,
-            ttl_seconds=asked.ttl_seconds,
-            priority=asked.priority,
-            deadline_seconds=left,
+            kv_dtype=request.kv_cache_dtype,
+            cache_salt=request.salt,
+            ttl_seconds=request.ttl_seconds,
+            priority=request.priority,
+            deadline_seconds=remaining_seconds,
             elsewhere_tokens=identity.elsewhere_tokens,
         )
 
@@ -92,8 +92,8 @@ class Attempt:
         answer = await self._told_whole(deltas, record)
         opened = await self._open(record)
         self._close(opened, _outcome(deltas))
-        about = [("content-type", "application/json"), *counted_headers(opened, self._face.agent_id)]
-        await self._client.answer(200, answer, about)
+        headers = [("content-type", "application/json"), *counted_headers(opened, self._face.agent_id)]
+        await self._client.answer(200, answer, headers)
 
     async def _told_whole(self, deltas: Sequence[Delta], record: Opened) -> bytes:
         """Return the answer's bytes. Large ones are encoded in a thread, so that others' tokens continue meanwhile."""
@@ -131,8 +131,8 @@ class Attempt:
         async for delta in generation:
             self._take(delta)
             ends += [delta] if delta.finish else []
-            if (told := self._shape.part(delta)) is not None:
-                await self._say(told, opened)
+            if (chunk := self._shape.part(delta)) is not None:
+                await self._say(chunk, opened)
         self._check_complete()
         if self._asked.includes_usage:
             await self._client.write(event({**self._shape.closing(), "usage": usage(opened, self._meter.tokens)}))
@@ -166,7 +166,7 @@ class Attempt:
 
     def _check_organisation(self, generation: Generation) -> None:
         """Check that the request's organisation owns the namespace by the engine's snapshot. Identities may be old."""
-        if any(one.organisation_id != self._identity.organisation_id for one in generation.admissions):
+        if any(admission.organisation_id != self._identity.organisation_id for admission in generation.admissions):
             problem = "The namespace is another organisation's than the one the request is for."
             raise ApiError(403, problem, code="wrong_organisation")
 
@@ -184,8 +184,8 @@ class Attempt:
             self._number = self._face.journal.opened(opened)
         except JournalFull as problem:
             log.error("request %s: %s", self._identity.request_id, problem)
-            told = f"The engine cannot keep account of the request: {problem.why}."
-            raise unavailable(told, "journal_full", retry_seconds=JOURNAL_RETRY_SECONDS) from None
+            message = f"The engine cannot keep account of the request: {problem.why}."
+            raise unavailable(message, "journal_full", retry_seconds=JOURNAL_RETRY_SECONDS) from None
         self._face.observer.totals.opened(opened, self._number)
         self._face.observer.opened(opened)
         self._meter.opened(self._face.observer, opened)

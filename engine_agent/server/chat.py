@@ -14,37 +14,37 @@ from engine_agent.server.schemas import ChatRequest, names_of, read_chat
 
 async def understand_chat(face: Face, body: bytes) -> Understood:
     """Return a chat request's parsed body. Raises ApiError."""
-    asked, sampling, packed = await face.worked(lambda: _asked(face, body), on=body)
+    request, sampling, packed = await face.worked(lambda: _asked(face, body), on=body)
     try:
         text = await face.template.render(packed)
-        tokens = await face.worked(lambda: _tokens(face, asked, text), on=text)
+        tokens = await face.worked(lambda: _tokens(face, request, text), on=text)
     except RequestError as error:
-        raise api_error(error, names_of(asked)) from None
-    ids = tokens if asked.return_token_ids else None
-    return Understood(asked, (tokens,), sampling, partial(_shape, face, asked.n, ids), "chatcmpl-")
+        raise api_error(error, names_of(request)) from None
+    ids = tokens if request.return_token_ids else None
+    return Understood(request, (tokens,), sampling, partial(_shape, face, request.n, ids), "chatcmpl-")
 
 
 def _asked(face: Face, body: bytes) -> tuple[ChatRequest, SamplingParams, bytes]:
     """Return the request, its sampling parameters, and its chat packed for the template."""
-    asked = read_chat(read_request(body))
-    face.check_model(asked.model)
+    request = read_chat(read_request(body))
+    face.check_model(request.model)
     try:
-        return asked, asked.sampling, face.template.pack(_chat(asked))
+        return request, request.sampling, face.template.pack(_chat(request))
     except RequestError as error:
-        raise api_error(error, names_of(asked)) from None
+        raise api_error(error, names_of(request)) from None
 
 
-def _chat(asked: ChatRequest) -> Chat:
+def _chat(request: ChatRequest) -> Chat:
     return Chat(
-        [message.model_dump(exclude_none=True) for message in asked.messages],
-        add_generation_prompt=asked.begins_an_answer,
-        continue_final_message=asked.continue_final_message,
-        kwargs=asked.chat_template_kwargs or {},
+        [message.model_dump(exclude_none=True) for message in request.messages],
+        add_generation_prompt=request.begins_an_answer,
+        continue_final_message=request.continue_final_message,
+        kwargs=request.chat_template_kwargs or {},
     )
 
 
-def _tokens(face: Face, asked: ChatRequest, text: str) -> list[int]:
-    tokens = face.tokenizer.encode(text, add_special=bool(asked.add_special_tokens))  # the template adds its own
+def _tokens(face: Face, request: ChatRequest, text: str) -> list[int]:
+    tokens = face.tokenizer.encode(text, add_special=bool(request.add_special_tokens))  # the template adds its own
     face.check_prompt(tokens)
     return tokens
 

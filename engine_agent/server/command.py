@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         JournalError,
         CannotListen,
         MemoryError,
-        tell=lambda why: last_words_leave(options.state, why) if options.state else None,
+        tell=lambda reason: last_words_leave(options.state, reason) if options.state else None,
     )
 
 
@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str], began: float) ->
             config = replace(config, admin_port=admin.getsockname()[1])
         else:
             admin = opened.enter_context(listen_unix(config.admin_socket))
-        doors = Doors(
+        resources = Doors(
             config=config,
             state=state,
             public=public,
@@ -93,13 +93,13 @@ def _run(options: argparse.Namespace, arguments: Sequence[str], began: float) ->
             policy=policy,
         )
         runner = opened.enter_context(asyncio.Runner(loop_factory=loop_factory()))
-        return runner.run(_served(doors, began))
+        return runner.run(_served(resources, began))
 
 
-async def _served(doors: Doors, began: float) -> int:
-    say = log.info if doors.config.is_logging_json else _say
-    say(f"loading {doors.config.model}")
-    backend, kernels = await backend_entry(doors.config.backend).open(doors.config, say)
+async def _served(resources: Doors, began: float) -> int:
+    say = log.info if resources.config.is_logging_json else _say
+    say(f"loading {resources.config.model}")
+    backend, kernels = await backend_entry(resources.config.backend).open(resources.config, say)
     from prometheus_client import disable_created_metrics
 
     from engine_agent.prompts.bundle import Bundle
@@ -107,13 +107,13 @@ async def _served(doors: Doors, began: float) -> int:
 
     # Series with their creation times would double the page.
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    config = doors.config
+    config = resources.config
     backend.on_death = partial(os.kill, os.getpid(), signal.SIGTERM)  # our supervisor starts another
     try:
         open_files_raise()
         bundle = Bundle.from_folder(config.model, vocab_size=backend.card.vocab_size)
-        process = EngineProcess(doors, backend, backend.tokenizer, bundle)
-        status = await process.run(lambda: _say_ready(doors, backend, kernels, began))
+        process = EngineProcess(resources, backend, backend.tokenizer, bundle)
+        status = await process.run(lambda: _say_ready(resources, backend, kernels, began))
         if backend.is_dead:
             raise EngineFailed("", backend.why_dead)
         return status
@@ -125,17 +125,17 @@ def _say(line: str) -> None:
     print(f"luminet: {line} …", file=sys.stderr, flush=True)
 
 
-def _say_ready(doors: Doors, backend: "OpenBackend", kernels: str, began: float) -> None:
+def _say_ready(resources: Doors, backend: "OpenBackend", kernels: str, began: float) -> None:
     from engine_agent.server.welcome import Ready, welcome, welcome_line
 
-    config = doors.config
+    config = resources.config
     ready = Ready(
         config=config,
         settings=backend.settings,
         card=backend.card,
         seconds=time.perf_counter() - began,
         admin=str(config.admin_socket or f"http://127.0.0.1:{config.admin_port}"),
-        api_key=doors.api_key,
+        api_key=resources.api_key,
         kernels=kernels,
     )
     print(welcome_line(ready) if config.is_logging_json else welcome(ready), flush=True)

@@ -17,33 +17,35 @@ async def understand_completion(face: Face, body: bytes) -> Understood:
 
 
 def _understood(face: Face, body: bytes) -> Understood:
-    asked = read_completion(read_request(body))
-    face.check_model(asked.model)
+    request = read_completion(read_request(body))
+    face.check_model(request.model)
     try:
-        sampling = asked.sampling
-        prompts = [_tokens(face, asked, prompt) for prompt in asked.prompt]
+        sampling = request.sampling
+        prompts = [_tokens(face, request, prompt) for prompt in request.prompt]
     except RequestError as error:
-        raise api_error(error, names_of(asked)) from None
-    echoes = [_echo(face, asked, prompt) for prompt in asked.prompt]
-    return Understood(asked, tuple(prompts), sampling, partial(_shape, face, asked, prompts, echoes), "cmpl-")
+        raise api_error(error, names_of(request)) from None
+    echoes = [_echo(face, request, prompt) for prompt in request.prompt]
+    return Understood(request, tuple(prompts), sampling, partial(_shape, face, request, prompts, echoes), "cmpl-")
 
 
-def _tokens(face: Face, asked: CompletionRequest, prompt: Prompt) -> list[int]:
-    special = asked.add_special_tokens is not False
+def _tokens(face: Face, request: CompletionRequest, prompt: Prompt) -> list[int]:
+    special = request.add_special_tokens is not False
     tokens = prompt if isinstance(prompt, list) else face.tokenizer.encode(prompt, add_special=special)
     face.check_prompt(tokens)
     return tokens
 
 
 def _shape(
-    face: Face, asked: CompletionRequest, prompts: Sequence[list[int]], echoed: Sequence[str], head: Head
+    face: Face, request: CompletionRequest, prompts: Sequence[list[int]], echoed: Sequence[str], head: Head
 ) -> CompletionShape:
-    echoes = [echo for echo in echoed for _ in range(asked.n)]
-    ids = [prompt for prompt in prompts for _ in range(asked.n)] if asked.return_token_ids else None
+    echoes = [echo for echo in echoed for _ in range(request.n)]
+    ids = [prompt for prompt in prompts for _ in range(request.n)] if request.return_token_ids else None
     return CompletionShape(head, face.tokenizer, len(echoes), echoes, ids)
 
 
-def _echo(face: Face, asked: CompletionRequest, prompt: Prompt) -> str:
-    if not asked.echo:
+def _echo(face: Face, request: CompletionRequest, prompt: Prompt) -> str:
+    if not request.echo:
         return ""
-    return prompt if isinstance(prompt, str) else face.tokenizer.decode(prompt, skip_special=asked.skip_special_tokens)
+    return (
+        prompt if isinstance(prompt, str) else face.tokenizer.decode(prompt, skip_special=request.skip_special_tokens)
+    )

@@ -101,5 +101,5 @@ class EngineTotals:
 
     def since(self, number: int) -> dict[str, list[int]]:
         """Return [requests, prompt tokens, cached tokens] of the namespaces with records after this number."""
-        late = takewhile(lambda one: one[1][3] > number, reversed(self._totals.items()))
-        return {namespace: [requests, prompt, cached] for namespace, (requests, prompt, cached, _) in late}
+        later_totals = takewhile(lambda entry: entry[1][3] > number, reversed(self._totals.items()))
+        return {namespace: [requests, prompt, cached] for namespace, (requests, prompt, cached, _) in later_totals}

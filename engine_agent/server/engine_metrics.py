@@ -43,54 +43,60 @@ def _work(model: str, stats: Mapping[str, Any]) -> Iterator[Metric]:
 
 def _pools(model: str, stats: Mapping[str, Any]) -> Iterator[Metric]:
     tiers = {"device": stats["pool"], "host": stats["host"]}
-    for field, about in (
+    for field, description in (
         ("capacity_bytes", "How much a tier's pool can hold."),
         ("used_bytes", "Of that, what holds blocks."),
         ("evictable_bytes", "Of that, what would be given up for others."),
         ("waste_ratio", "Share of what sequences hold that no token will fill."),
     ):
-        known = [((model, tier), pool[field]) for tier, pool in tiers.items() if pool is not None]
-        yield _gauge(f"luminet_pool_{field}", about, ("model", "tier"), known)
+        samples = [((model, tier), pool[field]) for tier, pool in tiers.items() if pool is not None]
+        yield _gauge(f"luminet_pool_{field}", description, ("model", "tier"), samples)
 
 
 def _namespaces(model: str, namespaces: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
-    tenants = [((one["organisation_slug"], one["namespace_slug"], model), one) for one in namespaces]
+    tenants = [
+        ((namespace["organisation_slug"], namespace["namespace_slug"], model), namespace) for namespace in namespaces
+    ]
     device = [
         ((*tenant, kv_dtype, "device"), size)
-        for tenant, one in tenants
-        for kv_dtype, size in one["resident_bytes_by_dtype"].items()
+        for tenant, namespace in tenants
+        for kv_dtype, size in namespace["resident_bytes_by_dtype"].items()
     ]
-    host = [((*tenant, "all", "host"), one["host_bytes"]) for tenant, one in tenants if one["host_bytes"]]
+    host = [
+        ((*tenant, "all", "host"), namespace["host_bytes"]) for tenant, namespace in tenants if namespace["host_bytes"]
+    ]
     labels = (*_TENANT, "kv_dtype", "tier")
     yield _gauge("luminet_resident_bytes", "What a namespace's blocks take up.", labels, device + host)
     for field in ("running", "waiting"):
-        samples = [(tenant, one[field]) for tenant, one in tenants]
+        samples = [(tenant, namespace[field]) for tenant, namespace in tenants]
         yield _gauge(f"luminet_requests_{field}", f"A namespace's requests that are {field}.", _TENANT, samples)
-    gone = [
-        ((*tenant, reason), one["counters"].get(f"{reason}_blocks", 0)) for tenant, one in tenants for reason in GONE
+    evicted = [
+        ((*tenant, reason), namespace["counters"].get(f"{reason}_blocks", 0))
+        for tenant, namespace in tenants
+        for reason in GONE
     ]
-    yield _counter("luminet_evicted_blocks", "Blocks that left the cache, and why.", (*_TENANT, "reason"), gone)
+    yield _counter("luminet_evicted_blocks", "Blocks that left the cache, and why.", (*_TENANT, "reason"), evicted)
 
 
 def _displaced(model: str, evictions: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
     """Return the total evicted bytes. Pairs of namespaces are for operators only, and would be too many series."""
     sums: dict[tuple[str, ...], float] = {}
-    for one in evictions:
-        label = (model, one["cause"], one["tier"])
-        sums[label] = sums.get(label, 0) + one["bytes"]
-    about = "Bytes of blocks given up for somebody's need."
-    yield _counter("luminet_displaced_bytes", about, ("model", "reason", "tier"), list(sums.items()))
+    for eviction in evictions:
+        label = (model, eviction["cause"], eviction["tier"])
+        sums[label] = sums.get(label, 0) + eviction["bytes"]
+    description = "Bytes of blocks given up for somebody's need."
+    yield _counter("luminet_displaced_bytes", description, ("model", "reason", "tier"), list(sums.items()))
 
 
-def _gauge(name: str, about: str, labels: Sequence[str], samples: _Samples) -> Metric:
-    family = GaugeMetricFamily(name, about, labels=labels)
+def _gauge(name: str, description: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = GaugeMetricFamily(name, description, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family
 
 
-def _counter(name: str, about: str, labels: Sequence[str], samples: _Samples) -> Metric:
-    family = CounterMetricFamily(name, about, labels=labels)
+def _counter(name: str, description: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = CounterMetricFamily(name, description, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family

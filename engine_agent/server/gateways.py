@@ -39,11 +39,11 @@ class GatewayDoor:
 
     async def bundle(self, client: Client, name: str) -> None:
         self._identify(client)
-        known, data = await self._told_bundle()
-        if name != known:
+        bundle_name, data = await self._told_bundle()
+        if name != bundle_name:
             raise ApiError(404, "There is no such bundle here.", code="not_found")
-        about = [("content-type", "application/json"), ("cache-control", "private, immutable")]
-        await client.answer(200, data, about)
+        headers = [("content-type", "application/json"), ("cache-control", "private, immutable")]
+        await client.answer(200, data, headers)
 
     async def _about(self, client: Client) -> None:
         self._identify(client)
@@ -53,9 +53,9 @@ class GatewayDoor:
 
     async def _events(self, client: Client) -> None:
         self._identify(client)
-        asked = _Query(client.query)
-        boot = asked.text("boot", longest=LONGEST_BOOT)
-        since, wait = asked.whole("since", most=MOST_NUMBER), asked.number("wait", most=MOST_WAIT_SECONDS)
+        query = _Query(client.query)
+        boot = query.text("boot", longest=LONGEST_BOOT)
+        since, wait = query.whole("since", most=MOST_NUMBER), query.number("wait", most=MOST_WAIT_SECONDS)
         page = await client.staying(self._backend.block_page(boot, since, wait_seconds=wait))
         if len(page.changes) <= SMALL_PAGE_CHANGES:
             data = events_encode(page)
@@ -119,9 +119,9 @@ class _Query:
 
     def number(self, name: str, *, most: float) -> float:
         try:
-            found = float(self._found.get(name, ["0"])[-1])
+            seconds = float(self._found.get(name, ["0"])[-1])
         except ValueError:
-            found = -1.0
-        if not 0 <= found <= most:
+            seconds = -1.0
+        if not 0 <= seconds <= most:
             raise invalid(name, f"must be a number of seconds from 0 to {most:g}")
-        return found
+        return seconds

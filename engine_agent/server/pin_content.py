@@ -42,15 +42,15 @@ class PinContent:
         return 4 * len(self.value) if self.kind == "token_ids" else len(str(self.value))
 
 
-def pin_content(told: Mapping[str, Any], where: str = "") -> PinContent:
+def pin_content(fields: Mapping[str, Any], prefix: str = "") -> PinContent:
     """Return the content in a JSON object. Raises BadRequest."""
-    said = [kind for kind in KINDS if kind in told]
-    if len(said) != 1 or len(told) != 1:
-        raise BadRequest(where + "content", f"must be one of {', '.join(KINDS)}")
-    value, (is_good, must) = told[said[0]], _CHECKS[said[0]]
+    kinds = [kind for kind in KINDS if kind in fields]
+    if len(kinds) != 1 or len(fields) != 1:
+        raise BadRequest(prefix + "content", f"must be one of {', '.join(KINDS)}")
+    value, (is_good, requirement) = fields[kinds[0]], _CHECKS[kinds[0]]
     if not is_good(value):
-        raise BadRequest(where + said[0], must)
-    return PinContent(said[0], tuple(value) if isinstance(value, list) else value)
+        raise BadRequest(prefix + kinds[0], requirement)
+    return PinContent(kinds[0], tuple(value) if isinstance(value, list) else value)
 
 
 async def pin_tokens(content: PinContent, card: ModelCard, tokenizer: Encoder, template: Template | None) -> list[int]:
@@ -64,7 +64,7 @@ async def pin_tokens(content: PinContent, card: ModelCard, tokenizer: Encoder, t
 
 
 def _are_tokens(value: Any) -> bool:
-    whole = isinstance(value, list) and all(type(one) is int and 0 <= one < 2**31 for one in value)
+    whole = isinstance(value, list) and all(type(token) is int and 0 <= token < 2**31 for token in value)
     return whole and 0 < len(value) <= MOST_TOKENS
 
 
@@ -78,7 +78,7 @@ def _are_messages(value: Any) -> bool:
 
 def _is_message(value: Any) -> bool:
     named = isinstance(value, dict) and value.keys() == {"role", "content"}
-    return named and all(isinstance(one, str) for one in value.values())
+    return named and all(isinstance(text, str) for text in value.values())
 
 
 _CHECKS: Mapping[PinKind, tuple[Callable[[Any], bool], str]] = {

@@ -49,16 +49,16 @@ def read_policy_file(path: Path) -> PolicyFile:
         raise BadPolicy(f"{path}: {problem}") from problem
 
 
-def pin_wish(told: Mapping[str, Any], where: str = "") -> PinWish:
+def pin_wish(fields: Mapping[str, Any], prefix: str = "") -> PinWish:
     """Return a pin in the file or a request. Raises BadRequest with the field's name."""
-    name = told.get("name")
+    name = fields.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= 200:
-        raise BadRequest(f"{where}name", "must be a text of 1 to 200 characters")
-    known = {"name", "expires_at", "token_ids", "prompt", "messages"}
-    for unknown in told.keys() - known:
-        raise BadRequest(f"{where}{ascii(unknown[:80])[1:-1]}", f"is none of {', '.join(sorted(known))}")
-    content = {key: value for key, value in told.items() if key not in ("name", "expires_at")}
-    return PinWish(name, pin_content(content, where), _instant(told.get("expires_at"), f"{where}expires_at"))
+        raise BadRequest(f"{prefix}name", "must be a text of 1 to 200 characters")
+    known_fields = {"name", "expires_at", "token_ids", "prompt", "messages"}
+    for unknown in fields.keys() - known_fields:
+        raise BadRequest(f"{prefix}{ascii(unknown[:80])[1:-1]}", f"is none of {', '.join(sorted(known_fields))}")
+    content = {key: value for key, value in fields.items() if key not in ("name", "expires_at")}
+    return PinWish(name, pin_content(content, prefix), _instant(fields.get("expires_at"), f"{prefix}expires_at"))
 
 
 def _format(path: Path) -> str:
@@ -73,26 +73,26 @@ def _document(path: Path) -> dict[str, Any]:
     return tomllib.loads(content.decode()) if _format(path) == "TOML" else read_object(content)
 
 
-def _policy(told: dict[str, Any]) -> PolicyFile:
-    policy, pins = {name: value for name, value in told.items() if name != "pins"}, told.get("pins", [])
+def _policy(document: dict[str, Any]) -> PolicyFile:
+    policy, pins = {name: value for name, value in document.items() if name != "pins"}, document.get("pins", [])
     for unknown in sorted(policy.keys() - set(POLICY_FIELDS)):
         raise BadRequest(ascii(unknown[:80])[1:-1], f"is none of {', '.join(POLICY_FIELDS)}, pins")
     NamespacePolicy.from_effective(policy)
-    if not isinstance(pins, list) or len(pins) > MOST_PINS or not all(isinstance(one, dict) for one in pins):
+    if not isinstance(pins, list) or len(pins) > MOST_PINS or not all(isinstance(pin, dict) for pin in pins):
         raise BadRequest("pins", f"must be a list of at most {MOST_PINS:,} objects")
-    return PolicyFile(policy, tuple(pin_wish(one, f"pins[{number}].") for number, one in enumerate(pins)))
+    return PolicyFile(policy, tuple(pin_wish(pin, f"pins[{number}].") for number, pin in enumerate(pins)))
 
 
-def _instant(told: object, where: str) -> datetime | None:
+def _instant(raw: object, field: str) -> datetime | None:
     """Return an instant: TOML has a type for it, JSON a text."""
-    found = told
-    if isinstance(told, str):
+    instant = raw
+    if isinstance(raw, str):
         try:
-            found = datetime.fromisoformat(told)
+            instant = datetime.fromisoformat(raw)
         except ValueError:
-            raise BadRequest(where, f"{told[:40]!r} is no instant like 2027-01-31T23:59:59Z") from None
-    if found is None:
+            raise BadRequest(field, f"{raw[:40]!r} is no instant like 2027-01-31T23:59:59Z") from None
+    if instant is None:
         return None
-    if not isinstance(found, datetime) or found.tzinfo is None:
-        raise BadRequest(where, "must be an instant with its offset from UTC, like 2027-01-31T23:59:59Z")
-    return found.astimezone(UTC)
+    if not isinstance(instant, datetime) or instant.tzinfo is None:
+        raise BadRequest(field, "must be an instant with its offset from UTC, like 2027-01-31T23:59:59Z")
+    return instant.astimezone(UTC)

@@ -32,7 +32,9 @@ def opened_record(identity: Identity, admissions: Sequence[Admission], *, model:
         kv_dtype=admissions[0].kv_dtype,
         prompt_tokens=sum(admission.prompt_tokens for admission in admissions),
         cached_tokens=sum(admission.cached_tokens for admission in admissions),
-        miss_reason=next((one.miss_reason for one in admissions if one.miss_reason != FULL_HIT), FULL_HIT),
+        miss_reason=next(
+            (admission.miss_reason for admission in admissions if admission.miss_reason != FULL_HIT), FULL_HIT
+        ),
         missed={reason: tokens for reason, tokens in missed.items() if tokens},
         key_id=identity.key_id,
     )

@@ -53,16 +53,16 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
         raise _wrong("must be a text, a list of texts, a list of token ids, or a list of lists of token ids")
     if len(value) > MOST_PROMPTS:
         raise _wrong(f"{len(value)} prompts are more than {MOST_PROMPTS}")
-    for index, one in enumerate(value):
-        if not isinstance(one, str) and not _are_tokens(one):
+    for index, prompt in enumerate(value):
+        if not isinstance(prompt, str) and not _are_tokens(prompt):
             raise _wrong(f"element {index} is neither a text nor a list of token ids")
-    if len({type(one) for one in value}) > 1:
+    if len({type(prompt) for prompt in value}) > 1:
         raise _wrong("some are texts and others are token ids")
     return tuple(value)
 
 
 def _are_tokens(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(one) is int for one in value)
+    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
 
 
 def _stops(value: Any) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def _template_values(value: dict[str, Any]) -> dict[str, Any]:
 def _without_nulls(value: Any) -> Any:
     """Drop empty fields, because clients return messages as they received them, including fields without a value."""
     is_object = isinstance(value, dict)
-    return {key: one for key, one in value.items() if one is not None and one != []} if is_object else value
+    return {key: field for key, field in value.items() if field is not None and field != []} if is_object else value
 
 
 class _Object(BaseModel):
@@ -132,9 +132,9 @@ class _Object(BaseModel):
     @classmethod
     def _one_stranger(cls, value: Any) -> Any:
         """Keep only one unknown field, so that a request with thousands does not cause an error for each."""
-        if not isinstance(value, dict) or len(strangers := value.keys() - cls.model_fields.keys()) <= 1:
+        if not isinstance(value, dict) or len(unknown_fields := value.keys() - cls.model_fields.keys()) <= 1:
             return value
-        for name in strangers - {min(strangers)}:
+        for name in unknown_fields - {min(unknown_fields)}:
             del value[name]
         return value
 
@@ -256,18 +256,18 @@ class ChatRequest(Asking):
 
     @property
     def begins_an_answer(self) -> bool:
-        asked = self.add_generation_prompt
-        return asked if asked is not None else not self.continue_final_message
+        explicit = self.add_generation_prompt
+        return explicit if explicit is not None else not self.continue_final_message
 
     @property
     def sampling(self) -> SamplingParams:
         if None not in (self.max_tokens, self.max_completion_tokens) and self.max_tokens != self.max_completion_tokens:
-            two = f"is {shown(self.max_completion_tokens)}, max_tokens {shown(self.max_tokens)}"
-            raise BadRequest("max_completion_tokens", two)
+            conflict = f"is {shown(self.max_completion_tokens)}, max_tokens {shown(self.max_tokens)}"
+            raise BadRequest("max_completion_tokens", conflict)
         if self.top_logprobs is not None and not self.logprobs:
             raise BadRequest("top_logprobs", "needs logprobs to be true")
-        most = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        return self._sampling(max_tokens=most, logprobs=(self.top_logprobs or 0) if self.logprobs else None)
+        max_tokens = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+        return self._sampling(max_tokens=max_tokens, logprobs=(self.top_logprobs or 0) if self.logprobs else None)
 
     def check(self) -> None:
         if self.continue_final_message and self.add_generation_prompt:
@@ -306,46 +306,46 @@ _NEW_NAME = {"max_tokens": "max_completion_tokens"}
 _COMPLETION_NAMES: Mapping[str, str] = {"include_stop": "include_stop_str_in_output"}
 
 
-def names_of(asked: Asking) -> Mapping[str, str]:
+def names_of(request: Asking) -> Mapping[str, str]:
     """Return the client's names of the engine's fields."""
-    if not isinstance(asked, ChatRequest):
+    if not isinstance(request, ChatRequest):
         return _COMPLETION_NAMES
-    return {**_CHAT_NAMES, **(_NEW_NAME if asked.max_completion_tokens is not None else {})}
+    return {**_CHAT_NAMES, **(_NEW_NAME if request.max_completion_tokens is not None else {})}
 
 
-def read_chat(given: Mapping[str, Any]) -> ChatRequest:
-    return _read(ChatRequest, given, CHAT)
+def read_chat(body: Mapping[str, Any]) -> ChatRequest:
+    return _read(ChatRequest, body, CHAT)
 
 
-def read_completion(given: Mapping[str, Any]) -> CompletionRequest:
-    return _read(CompletionRequest, given, COMPLETIONS)
+def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
+    return _read(CompletionRequest, body, COMPLETIONS)
 
 
-def _read(kind: type[_Asked], given: Mapping[str, Any], table: Mapping[str, Unsupported]) -> _Asked:
+def _read(kind: type[_Asked], body: Mapping[str, Any], table: Mapping[str, Unsupported]) -> _Asked:
     try:
-        asked = kind.model_validate(refuse_unsupported(given, table))
+        request = kind.model_validate(refuse_unsupported(body, table))
     except ValidationError as problem:
         raise _first(problem) from None
-    if asked.stream_options is not None and not asked.stream:
+    if request.stream_options is not None and not request.stream:
         raise invalid("stream_options", "means something with stream only")
     try:
-        asked.check()
+        request.check()
     except BadRequest as error:
-        raise api_error(error, names_of(asked)) from None
-    return asked
+        raise api_error(error, names_of(request)) from None
+    return request
 
 
 def _first(problem: ValidationError) -> ApiError:
     error = problem.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = _path(error["loc"])
+    location = _path(error["loc"])
     if error["type"] == "extra_forbidden":
-        return ApiError(400, f"{where} is not a parameter of this server.", param=where, code="unknown_parameter")
+        return ApiError(400, f"{location} is not a parameter of this server.", param=location, code="unknown_parameter")
     code = "unsupported_value" if error["type"] == "unsupported" else "invalid_value"
-    return invalid(where, error["msg"], code)
+    return invalid(location, error["msg"], code)
 
 
-def _path(where: Iterable[str | int]) -> str:
+def _path(location: Iterable[str | int]) -> str:
     path = ""
-    for step in where:
+    for step in location:
         path += f"[{step}]" if isinstance(step, int) else f".{ascii(step[:80])[1:-1]}"
     return path.removeprefix(".")

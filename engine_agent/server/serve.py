@@ -45,8 +45,8 @@ SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for other uses than clients; c
 
 
 class EngineProcess:
-    def __init__(self, doors: Doors, backend: OpenBackend, tokenizer: Text, bundle: Bundle) -> None:
-        self._doors, self._config, self._backend = doors, doors.config, backend
+    def __init__(self, resources: Doors, backend: OpenBackend, tokenizer: Text, bundle: Bundle) -> None:
+        self._doors, self._config, self._backend = resources, resources.config, backend
         self._tokenizer, self._bundle = tokenizer, bundle
         self._renderer = Renderer(wait_seconds=RENDER_WAIT_SECONDS)
         self._template: Template = BoundedTemplate(bundle.template, self._renderer)
@@ -61,18 +61,18 @@ class EngineProcess:
         self._signals.listen()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_again)
         boot = str((await self._backend.stats())["boot"])
-        alone = self._config.is_alone
+        is_alone = self._config.is_alone
         journal = Journal.open(
             self._config.state / "journal",
             boot,
-            most_bytes=JOURNAL_BYTES_ALONE if alone else JOURNAL_BYTES,
-            drops_oldest=alone,
+            most_bytes=JOURNAL_BYTES_ALONE if is_alone else JOURNAL_BYTES,
+            drops_oldest=is_alone,
         )
         flushing = asyncio.create_task(_flush(journal))
         try:
             await self._renderer.warm()
             self._backend.on_internal = WarmUps(self._backend, journal, self._observer.totals, self._clock).admitted
-            if alone:
+            if is_alone:
                 await self._be_alone()
             return await self._serve(self._servers(journal), on_ready)
         finally:
@@ -152,18 +152,20 @@ class EngineProcess:
 
     async def _drain(self) -> None:
         """Wait until nothing runs any more, the time is over, or a second signal comes."""
-        left, until = await self._backend.drain(True), time.monotonic() + self._config.drain_seconds
-        if left:
-            log.info("stopping: %d requests are finished first, for at most %g s", left, self._config.drain_seconds)
-        while left and time.monotonic() < until and not self._signals.now.is_set():
+        unfinished, until = await self._backend.drain(True), time.monotonic() + self._config.drain_seconds
+        if unfinished:
+            log.info(
+                "stopping: %d requests are finished first, for at most %g s", unfinished, self._config.drain_seconds
+            )
+        while unfinished and time.monotonic() < until and not self._signals.now.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._signals.now.wait(), LOOK_SECONDS)
-            left = await self._backend.drain(True)
+            unfinished = await self._backend.drain(True)
 
     def _read_again(self) -> None:
-        deed = asyncio.create_task(self._republish())
-        self._deeds.add(deed)
-        deed.add_done_callback(self._deeds.discard)
+        task = asyncio.create_task(self._republish())
+        self._deeds.add(task)
+        task.add_done_callback(self._deeds.discard)
 
     async def _republish(self) -> None:
         """Publish the policy file again. If it is invalid, nothing changes and the log says why."""

@@ -41,20 +41,20 @@ class StateFolder:
         if not path.exists():
             write_private(path, f"{prefix}{secrets.token_urlsafe(24)}\n")
         path.chmod(0o600)
-        found = path.read_text(encoding="utf-8", errors="replace").strip()
-        if len(found) < SHORTEST_SECRET or not found.isascii() or not found.isprintable() or " " in found:
+        secret = path.read_text(encoding="utf-8", errors="replace").strip()
+        if len(secret) < SHORTEST_SECRET or not secret.isascii() or not secret.isprintable() or " " in secret:
             raise BadState(
                 path, f"holds no secret of {SHORTEST_SECRET} or more printable characters; delete it for a new one"
             )
-        return found
+        return secret
 
     def document(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file, or an empty one if it is missing or invalid."""
         try:
-            found = json.loads((self.folder / name).read_text(encoding="utf-8"))
+            document = json.loads((self.folder / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return document if isinstance(document, dict) else {}
 
     def keep(self, name: str, document: dict[str, Any]) -> None:
         write_private(self.folder / name, json.dumps(document, indent=1) + "\n")
@@ -63,9 +63,9 @@ class StateFolder:
 def read_secret(path: Path, *, least: int) -> bytes:
     """Return a secret that an operator provided, without surrounding white space. Raises BadState."""
     try:
-        found = path.read_bytes().strip()
+        secret = path.read_bytes().strip()
     except OSError as problem:
         raise BadState(path, f"cannot be read: {problem.strerror}") from problem
-    if len(found) < least:
-        raise BadState(path, f"has {len(found)} bytes, needs at least {least}")
-    return found
+    if len(secret) < least:
+        raise BadState(path, f"has {len(secret)} bytes, needs at least {least}")
+    return secret

@@ -14,8 +14,8 @@ class TokenWall:
         self._app, self._expected = app, sha256(f"Bearer {token}".encode()).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = dict(scope["headers"]).get(b"authorization", b"")
-        if hmac.compare_digest(sha256(found).digest(), self._expected):
+        authorization = dict(scope["headers"]).get(b"authorization", b"")
+        if hmac.compare_digest(sha256(authorization).digest(), self._expected):
             await self._app(scope, receive, send)
         else:
             await JSONResponse(REFUSED, 401, {"www-authenticate": "Bearer"})(scope, receive, send)

@@ -58,17 +58,17 @@ COMPLETIONS: Mapping[str, Unsupported] = {
 }
 
 
-def refuse_unsupported(given: Mapping[str, Any], table: Mapping[str, Unsupported]) -> dict[str, Any]:
+def refuse_unsupported(body: Mapping[str, Any], table: Mapping[str, Unsupported]) -> dict[str, Any]:
     """Return the remaining parameters; null equals absent. Raise ApiError for an unsupported one."""
-    asked = {name: value for name, value in given.items() if value is not None}
-    for name in asked.keys() & table.keys():
-        if not any(_is_same(asked[name], one) for one in table[name].harmless):
+    parameters = {name: value for name, value in body.items() if value is not None}
+    for name in parameters.keys() & table.keys():
+        if not any(_is_same(parameters[name], harmless) for harmless in table[name].harmless):
             raise ApiError(
                 400, f"{name} is not supported: {table[name].why}.", param=name, code="unsupported_parameter"
             )
-        del asked[name]
-    return asked
+        del parameters[name]
+    return parameters
 
 
-def _is_same(value: Any, other: Any) -> bool:
-    return type(value) is type(other) and bool(value == other)  # 0 is not false
+def _is_same(value: Any, harmless: Any) -> bool:
+    return type(value) is type(harmless) and bool(value == harmless)  # 0 is not false

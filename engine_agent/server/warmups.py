@@ -28,9 +28,9 @@ class WarmUps:
 
     async def _write(self, namespace: str, admission: Admission) -> None:
         with contextlib.suppress(EngineFailed, JournalFull):
-            for one in (await self._backend.stats())["namespaces"]:
-                if one["namespace"] == namespace:
-                    record = _record(one, admission, model=self._backend.card.name, at=self._clock())
+            for entry in (await self._backend.stats())["namespaces"]:
+                if entry["namespace"] == namespace:
+                    record = _record(entry, admission, model=self._backend.card.name, at=self._clock())
                     self._totals.opened(record, self._journal.opened(record))
 
 

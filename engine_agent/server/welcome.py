@@ -33,7 +33,7 @@ def welcome(ready: Ready) -> str:
 def welcome_line(ready: Ready) -> str:
     """Return a JSON line for programs, without secrets, because logs are stored and read by others."""
     config = ready.config
-    told = {
+    line = {
         "event": _what(ready),
         "model": ready.card.name,
         "url": f"{config.url}/v1",
@@ -41,7 +41,7 @@ def welcome_line(ready: Ready) -> str:
         "agent_id": config.agent_id,
         "api_key_file": None if ready.api_key is None else str(config.state / "api-key"),
     }
-    return json.dumps(told)
+    return json.dumps(line)
 
 
 def _what(ready: Ready) -> str:

@@ -49,15 +49,15 @@ def machine() -> dict[str, Any]:
 
     from kernels.native.library import status
 
-    sees, why = _sees_cuda(torch)
+    has_cuda, cuda_problem = _sees_cuda(torch)
     return {
         "driver": _driver(),
         "has_device_files": Path("/dev/nvidia0").exists(),
         "torch": torch.__version__,
         "torch_cuda": torch.version.cuda,
-        "why_no_cuda": why,
-        "devices": [_device(torch, number) for number in range(torch.cuda.device_count())] if sees else [],
-        "architectures": torch.cuda.get_arch_list() if sees else [],
+        "why_no_cuda": cuda_problem,
+        "devices": [_device(torch, number) for number in range(torch.cuda.device_count())] if has_cuda else [],
+        "architectures": torch.cuda.get_arch_list() if has_cuda else [],
         "triton": _triton(),
         "native": status(),
     }
@@ -75,10 +75,10 @@ def _sees_cuda(torch: Any) -> tuple[bool, str | None]:
 
 def _device(torch: Any, number: int) -> dict[str, Any]:
     free, total = torch.cuda.mem_get_info(number)
-    found = torch.cuda.get_device_properties(number)
+    properties = torch.cuda.get_device_properties(number)
     return {
-        "name": found.name,
-        "capability": [found.major, found.minor],
+        "name": properties.name,
+        "capability": [properties.major, properties.minor],
         "free_bytes": free,
         "total_bytes": total,
     }
@@ -97,8 +97,8 @@ def _driver() -> str | None:
     if command is None:
         return None
     try:
-        asked = [command, QUERY, "--format=csv,noheader"]
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS, check=False)
+        command_line = [command, QUERY, "--format=csv,noheader"]
+        done = subprocess.run(command_line, capture_output=True, text=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.split("\n")[0].strip() or None if done.returncode == 0 else None
@@ -129,10 +129,10 @@ def home(folder: Path) -> dict[str, Any]:
 
 def _others(credentials: "Credentials") -> dict[str, Any]:
     """Check control plane and broker in parallel: when both are down, a sequence would exceed the caller's timeout."""
-    with ThreadPoolExecutor(2) as both:
-        ours = both.submit(_control_plane, credentials.url, credentials.token)
-        broker = both.submit(_broker, str(credentials.broker["url"]))
-        return {**ours.result(), **broker.result()}
+    with ThreadPoolExecutor(2) as executor:
+        control_plane = executor.submit(_control_plane, credentials.url, credentials.token)
+        broker = executor.submit(_broker, str(credentials.broker["url"]))
+        return {**control_plane.result(), **broker.result()}
 
 
 def _is_locked(lock: Path) -> bool:
@@ -151,19 +151,19 @@ def _spool(path: Path) -> dict[str, Any]:
     from engine_agent.sidecar.spool import Frozen, Spool
 
     try:
-        content, touched = path.read_bytes(), path.stat().st_mtime
+        content, modified_at = path.read_bytes(), path.stat().st_mtime
     except FileNotFoundError:
         return {"spooled": 0}
-    found = Spool(Frozen(content))
-    return {"spooled": len(found), "spool_age_seconds": time.time() - touched, "spool_problem": found.problem}
+    spool = Spool(Frozen(content))
+    return {"spooled": len(spool), "spool_age_seconds": time.time() - modified_at, "spool_problem": spool.problem}
 
 
 def _control_plane(url: str, token: str) -> dict[str, Any]:
     """Return the control plane's status from a request that changes nothing; its body is not read."""
-    asked = Request(f"{url}/agent/v1/snapshot?have=", headers={"Authorization": f"Bearer {token}"})
+    request = Request(f"{url}/agent/v1/snapshot?have=", headers={"Authorization": f"Bearer {token}"})
     began = time.time()
     try:
-        with build_opener(ProxyHandler({}), Stays).open(asked, timeout=SECONDS) as answer:
+        with build_opener(ProxyHandler({}), Stays).open(request, timeout=SECONDS) as answer:
             status, date = answer.status, answer.headers.get("date")
     except HTTPError as refused:
         status, date = refused.code, refused.headers.get("date")

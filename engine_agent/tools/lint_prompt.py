@@ -32,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _linted(options: argparse.Namespace) -> int:
     prompts = [prompt for file in options.files for prompt in _prompts(file)]
-    found = lint(prompts, _tokenise(options.model))
-    print(json.dumps(asdict(found)) if options.json else report(found, is_estimated=options.model is None))
-    return 2 if found.findings else 0
+    linted = lint(prompts, _tokenise(options.model))
+    print(json.dumps(asdict(linted)) if options.json else report(linted, is_estimated=options.model is None))
+    return 2 if linted.findings else 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -63,29 +63,35 @@ def _tokenise(folder: Path | None) -> Tokenise:
     return lambda text, most: tokenizer.encode(text, add_special_tokens=False).offsets[:most]
 
 
-def report(found: Lint, *, is_estimated: bool) -> str:
-    prompts = "1 prompt" if found.prompts == 1 else f"{found.prompts:,} prompts"
-    about = f"{prompts}, {'about ' if is_estimated else ''}{found.tokens:,} tokens"
-    lines = [about]
-    for one in found.findings:
-        lines += ["", one.advice, *(_line(excerpt) for excerpt in one.excerpts)]
-    if found.suspects:
+def report(linted: Lint, *, is_estimated: bool) -> str:
+    prompts = "1 prompt" if linted.prompts == 1 else f"{linted.prompts:,} prompts"
+    headline = f"{prompts}, {'about ' if is_estimated else ''}{linted.tokens:,} tokens"
+    lines = [headline]
+    for finding in linted.findings:
+        lines += ["", finding.advice, *(_line(excerpt) for excerpt in finding.excerpts)]
+    if linted.suspects:
         lines += ["", "These look as if they were others in the next prompt; near the beginning that costs hits:"]
-        lines += [f"  token {one.token:,} looks like {one.looks_like}\n{_line(one.excerpt)}" for one in found.suspects]
-    if not found.findings and not found.suspects:
+        lines += [
+            f"  token {suspect.token:,} looks like {suspect.looks_like}\n{_line(suspect.excerpt)}"
+            for suspect in linted.suspects
+        ]
+    if not linted.findings and not linted.suspects:
         lines.append("Nothing varies inside what is otherwise the same.")
-    if found.prompts == 1:
+    if linted.prompts == 1:
         lines.append("Give several prompts, and what differs between them is proved.")
     return "\n".join(lines)
 
 
-def _line(one: Excerpt) -> str:
-    before, text, after = (ascii(part)[1:-1] if not part.isprintable() else part for part in _parts(one))
-    return f"  prompt {one.prompt}, {one.where}, line {one.line}, column {one.column}: {before}[{text}]{after}"
+def _line(excerpt: Excerpt) -> str:
+    before, text, after = (ascii(part)[1:-1] if not part.isprintable() else part for part in _parts(excerpt))
+    return (
+        f"  prompt {excerpt.prompt}, {excerpt.where}, line {excerpt.line}, column {excerpt.column}: "
+        f"{before}[{text}]{after}"
+    )
 
 
-def _parts(one: Excerpt) -> tuple[str, str, str]:
-    return one.before, one.text, one.after
+def _parts(excerpt: Excerpt) -> tuple[str, str, str]:
+    return excerpt.before, excerpt.text, excerpt.after
 
 
 if __name__ == "__main__":

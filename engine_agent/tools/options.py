@@ -8,8 +8,10 @@ from engine_agent.process.commands import Parser
 MOST = 10**9
 
 
-def new_parser(prog: str, about: str, examples: str = "") -> Parser:
-    return Parser(prog=prog, description=about, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter)
+def new_parser(prog: str, description: str, examples: str = "") -> Parser:
+    return Parser(
+        prog=prog, description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def above_zero(text: str) -> float:

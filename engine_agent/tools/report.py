@@ -93,13 +93,13 @@ class Progress:
         if self._is_live:
             self._write(CLEAR)
 
-    def show(self, what: str, done: int, of: int) -> None:
+    def show(self, text: str, done: int, total: int) -> None:
         now = time.perf_counter()
         if not self._is_live or now - self._drawn < REDRAW_SECONDS:
             return
         self._drawn = now
-        left = f" · {format_duration((now - self._began) * (of - done) / done)} left" if done else ""
-        self._write(f"{CLEAR}{what} · {100 * done / of:.0f} %{left}")
+        remaining = f" · {format_duration((now - self._began) * (total - done) / done)} left" if done else ""
+        self._write(f"{CLEAR}{text} · {100 * done / total:.0f} %{remaining}")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

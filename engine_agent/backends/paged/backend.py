@@ -147,8 +147,8 @@ class PagedBackend:
         job: list[Job] = []
 
         def leave() -> None:
-            for one in job:
-                self.engine.cancel(one)
+            for submitted in job:
+                self.engine.cancel(submitted)
 
         if not request.prompts:
             raise BadRequest("prompt", "no prompt at all")
@@ -193,8 +193,8 @@ class PagedBackend:
             pages.run(self.engine.manager.take_operations())
             pages.settle()  # so that pages are really zeroed before a receipt says so
             self._keep(self.engine.manager.take_receipts())
-            taken, self._receipts = self._receipts, []
-            return taken
+            receipts, self._receipts = self._receipts, []
+            return receipts
 
         return await self._ask(take)
 
@@ -210,8 +210,10 @@ class PagedBackend:
     async def foretell(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
         """Compute forecasts one call at a time: they take CPU time from the engine's thread."""
         async with self._foretelling:
-            found = await self._ask(lambda: foretellers(self.engine.manager, namespaces))
-            return await asyncio.to_thread(lambda: {name: one.told() for name, one in found.items()})
+            foretellers_by_namespace = await self._ask(lambda: foretellers(self.engine.manager, namespaces))
+            return await asyncio.to_thread(
+                lambda: {name: foreteller.told() for name, foreteller in foretellers_by_namespace.items()}
+            )
 
     async def events(self, since: int, boot: str) -> Mapping[str, Any]:
         return await self._ask(lambda: engine_events(self.engine, since, boot))
@@ -234,8 +236,8 @@ class PagedBackend:
 
     async def _look_at_events(self, question: Question | None) -> tuple[FoundEvents, Load]:
         def look() -> tuple[FoundEvents, Load]:
-            found = answered(self.engine.manager.events, question) if question else None
-            return found, engine_load(self.engine)
+            changes = answered(self.engine.manager.events, question) if question else None
+            return changes, engine_load(self.engine)
 
         return await self._ask(look)
 
@@ -264,9 +266,9 @@ class PagedBackend:
         return await self._ask(drain)
 
     def _keep(self, receipts: Sequence[PurgeReceipt]) -> None:
-        self._receipts += [receipt(one, time.time()) for one in receipts]
+        self._receipts += [receipt(purge, time.time()) for purge in receipts]
 
-    async def _ask(self, what: Callable[[], Found]) -> Found:
+    async def _ask(self, function: Callable[[], Found]) -> Found:
         """Run a function in the thread between two steps."""
         answer: Future[Found] = Future()
 
@@ -274,7 +276,7 @@ class PagedBackend:
             if not answer.set_running_or_notify_cancel():
                 return
             try:
-                answer.set_result(what())
+                answer.set_result(function())
             except BaseException as problem:  # passed to the caller
                 answer.set_exception(problem)
 
@@ -292,8 +294,8 @@ class PagedBackend:
                 self._turn()
         except Exception as problem:
             LOG.critical("the engine's books or pages are wrong, so it serves no more", exc_info=True)
-            said = f"{type(problem).__name__}: {problem}".removesuffix(": ")
-            self.why_dead = f"the engine's books or pages are wrong, so it serves no more: {said}"
+            cause = f"{type(problem).__name__}: {problem}".removesuffix(": ")
+            self.why_dead = f"the engine's books or pages are wrong, so it serves no more: {cause}"
             self.is_dead = True
             self._shut()
             self._loop.call_soon_threadsafe(self.on_death)
@@ -317,8 +319,8 @@ class PagedBackend:
         except Exception:
             LOG.exception("a step failed; what was in it is lost, the engine goes on if its books are sound")
             self.engine.fail_all(EngineFailed("", "the engine failed in this step: its log says why"))
-            if wrong := self.engine.manager.check_integrity():
-                raise RuntimeError("; ".join(wrong[:5])) from None
+            if problems := self.engine.manager.check_integrity():
+                raise RuntimeError("; ".join(problems[:5])) from None
             return 0
 
     def _shut(self) -> None:
@@ -336,13 +338,13 @@ class PagedBackend:
             while True:
                 self._asked.get_nowait()()
 
-    def _tell(self, generation: Told, said: _Said) -> None:
-        self._said.append((generation, said))
+    def _tell(self, generation: Told, output: _Said) -> None:
+        self._said.append((generation, output))
 
     def _hand_over(self) -> None:
-        said, self._said = self._said, []
-        if said and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_deliver, said)
+        outputs, self._said = self._said, []
+        if outputs and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_deliver, outputs)
         number = self.engine.manager.events.number
         if number != self._told_number and self._followers and not self._loop.is_closed():
             self._told_number = number
@@ -360,14 +362,14 @@ def _nothing() -> None:
     """Do nothing; only wakes the thread."""
 
 
-def _deliver(said: Sequence[tuple[Told, _Said]]) -> None:
-    for generation, one in said:
-        if isinstance(one, tuple):
-            generation.admit(*one)
-        elif isinstance(one, Delta):
-            generation.say(one)
+def _deliver(outputs: Sequence[tuple[Told, _Said]]) -> None:
+    for generation, output in outputs:
+        if isinstance(output, tuple):
+            generation.admit(*output)
+        elif isinstance(output, Delta):
+            generation.say(output)
         else:
-            generation.end(one)
+            generation.end(output)
 
 
 def _card(engine: Engine, name: str, folder: Path) -> ModelCard:

@@ -80,9 +80,11 @@ def _is_served(kv_format: KvFormat, dtype: torch.dtype) -> bool:
 def _scales(
     folder: Path, config: ModelConfig, layouts: Mapping[str, PageLayout], revision: str, device: torch.device
 ) -> Mapping[str, ScaleSet]:
-    found = load_calibration(folder, config, model_revision=revision)
+    calibration = load_calibration(folder, config, model_revision=revision)
     return {
-        name: neutral_scales(layout, device) if found is None else scale_set(found, layout.kv_format).to(device)
+        name: neutral_scales(layout, device)
+        if calibration is None
+        else scale_set(calibration, layout.kv_format).to(device)
         for name, layout in layouts.items()
     }
 
@@ -91,8 +93,8 @@ def _prefill_seconds(model: Model, pages: KvPages, scales: Mapping[str, ScaleSet
     """Return the seconds per token of a chunk, measured in an unused pool."""
     kv_format, layout = next(iter(pages.layouts.items()))
     runner = Runner(model, pages.arena, pages.layouts, scales)
-    most = pages.arena.numel() // layout.page_bytes * layout.block_tokens
-    tokens = min(MEASURED_TOKENS, most, model.config.max_positions)
+    pool_tokens = pages.arena.numel() // layout.page_bytes * layout.block_tokens
+    tokens = min(MEASURED_TOKENS, pool_tokens, model.config.max_positions)
     offsets = [number * layout.page_bytes for number in range(-(-tokens // layout.block_tokens))]
     row = RunRow(BatchRow(kv_format, offsets, 0, tokens), [1] * tokens, wants_logits=False)
     times = []
@@ -103,7 +105,7 @@ def _prefill_seconds(model: Model, pages: KvPages, scales: Mapping[str, ScaleSet
     return min(times) / tokens
 
 
-def _device(asked: str) -> torch.device:
-    if asked != "auto":
-        return torch.device(asked)
+def _device(name: str) -> torch.device:
+    if name != "auto":
+        return torch.device(name)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -50,7 +50,7 @@ class AdmissionQueue(RequestQueue):  # type: ignore[misc]
         self._held_back.append(request)
 
     def let_return(self, may_return: Callable[[Request], bool]) -> None:
-        for request in [one for one in self._held_back if may_return(one)]:
+        for request in [waiting for waiting in self._held_back if may_return(waiting)]:
             self._held_back.remove(request)
             self.add_request(request)
 
@@ -62,13 +62,13 @@ class AdmissionQueue(RequestQueue):  # type: ignore[misc]
         self.remove_requests([request])
 
     def remove_requests(self, requests: Iterable[Request]) -> None:
-        gone = {request.request_id for request in requests}
-        for request_id in gone & self._sequences.keys():
+        removed_ids = {request.request_id for request in requests}
+        for request_id in removed_ids & self._sequences.keys():
             sequence = self._sequences.pop(request_id)
             self._room.withdraw(sequence)
             del self._in_room[sequence]
-        self._front = deque(request for request in self._front if request.request_id not in gone)
-        self._held_back = [request for request in self._held_back if request.request_id not in gone]
+        self._front = deque(request for request in self._front if request.request_id not in removed_ids)
+        self._held_back = [request for request in self._held_back if request.request_id not in removed_ids]
 
     def __bool__(self) -> bool:
         if not self._front and self._in_room:

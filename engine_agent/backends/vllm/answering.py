@@ -23,10 +23,10 @@ class Choice:
         self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs] | None, finish: FinishReason | None
     ) -> Iterator[Delta]:
         """Iterate over the choice's outputs. A stop string ends the choice here, even if vLLM would continue."""
-        for place, token in enumerate(tokens):
-            told = logprobs[place] if logprobs else None
-            is_last = place == len(tokens) - 1
-            yield self._said(token, told, finish if is_last else None)
+        for index, token in enumerate(tokens):
+            token_logprobs = logprobs[index] if logprobs else None
+            is_last = index == len(tokens) - 1
+            yield self._said(token, token_logprobs, finish if is_last else None)
             if self.is_over:
                 return
         if finish is not None and not self.is_over:
@@ -39,14 +39,14 @@ class Choice:
         if finish == "stop" and (is_eos or token in self.params.stop_token_ids):
             self.is_over = True
             return Delta(self.number, token, self._rest()[0], logprobs, "stop", None if is_eos else token)
-        said, matched = self.stops.push(self.text.push(token))
+        text, matched = self.stops.push(self.text.push(token))
         if matched is None and finish is not None:
-            rest, matched = self._rest()
-            said += rest
+            remaining_text, matched = self._rest()
+            text += remaining_text
         if matched is not None:
             finish = "stop"
         self.is_over = finish is not None
-        return Delta(self.number, token, said, logprobs, finish, matched)
+        return Delta(self.number, token, text, logprobs, finish, matched)
 
     def _rest(self) -> tuple[str, str | None]:
         """Return the pending text, and the stop string that its last letters complete."""
@@ -56,8 +56,8 @@ class Choice:
 
 def logprobs_of(ids: Sequence[Sequence[int]], values: Sequence[Sequence[float]], top: int) -> list[TokenLogprobs]:
     """Convert vLLM's rows, which have the chosen token first and then the likeliest."""
-    found = []
+    rows = []
     for row, numbers in zip(ids, values, strict=True):
-        each = [Logprob(int(token), float(value)) for token, value in zip(row, numbers, strict=True)]
-        found.append(TokenLogprobs(each[0], tuple(each[1 : top + 1])))
-    return found
+        logprobs = [Logprob(int(token), float(value)) for token, value in zip(row, numbers, strict=True)]
+        rows.append(TokenLogprobs(logprobs[0], tuple(logprobs[1 : top + 1])))
+    return rows

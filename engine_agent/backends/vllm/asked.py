@@ -33,14 +33,14 @@ class Asked:
     @classmethod
     def unpacked(cls, extra_args: Said | None) -> "Asked | None":
         """Return the fields, or None if there are none."""
-        said = (extra_args or {}).get(FIELD)
-        return cls(**said) if isinstance(said, Mapping) else None
+        packed_fields = (extra_args or {}).get(FIELD)
+        return cls(**packed_fields) if isinstance(packed_fields, Mapping) else None
 
 
 def admission_packed(admission: Admission) -> dict[str, Any]:
-    said = {one.name: getattr(admission, one.name) for one in fields(admission)}
-    return {**said, "missed": dict(admission.missed)}
+    packed_fields = {field.name: getattr(admission, field.name) for field in fields(admission)}
+    return {**packed_fields, "missed": dict(admission.missed)}
 
 
-def admission_unpacked(said: Said) -> Admission:
-    return Admission(**said)
+def admission_unpacked(packed_fields: Said) -> Admission:
+    return Admission(**packed_fields)

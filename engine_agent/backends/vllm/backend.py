@@ -62,14 +62,14 @@ _FINISHES: Mapping[str, FinishReason] = {"stop": "stop", "length": "length", "re
 class _Generation(Told):
     """One job, with a vLLM request for each choice of each prompt."""
 
-    def __init__(self, asked: Generate, abort: Callable[[list[str]], None]) -> None:
-        super().__init__(len(asked.prompts), lambda: abort(list(self.choices)))
+    def __init__(self, request: Generate, abort: Callable[[list[str]], None]) -> None:
+        super().__init__(len(request.prompts), lambda: abort(list(self.choices)))
         self.choices: dict[str, Choice] = {}  # unfinished ones, by vLLM's request
         self._deadline: asyncio.TimerHandle | None = None
 
     def end_within(self, seconds: float) -> None:
-        late = DeadlinePassed("", "the request's time is over")
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, late)
+        timeout_error = DeadlinePassed("", "the request's time is over")
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, timeout_error)
 
     def end(self, error: RequestError | None) -> None:
         if self._deadline is not None:
@@ -157,55 +157,59 @@ class VllmBackend:
         if self._is_draining and request.kind == "customer":
             raise Overloaded("", "the engine is being drained: try another one")
         generation = _Generation(request, self._abort)
-        wanted = self._requests(request, generation)
+        core_requests = self._requests(request, generation)
         if request.deadline_seconds is not None:
             generation.end_within(min(request.deadline_seconds, LONGEST_SECONDS))
-        await generation.ready(self._send(wanted))
+        await generation.ready(self._send(core_requests))
         return generation
 
-    def _requests(self, asked: Generate, generation: _Generation) -> list[EngineCoreRequest]:
+    def _requests(self, request: Generate, generation: _Generation) -> list[EngineCoreRequest]:
         """Return the vLLM requests of a job, all checked before any is sent."""
-        if not asked.prompts:
+        if not request.prompts:
             raise BadRequest("prompt", "no prompt at all")
-        params, card = asked.sampling, self.card
+        params, card = request.sampling, self.card
         check_tokens(params, card.vocab_size)
         if params.n > self.seats:
             raise BadRequest("n", f"{params.n} answers are more than run here at once, {self.seats}")
-        found = []
-        for place, prompt in enumerate(asked.prompts):
+        core_requests = []
+        for prompt_index, prompt in enumerate(request.prompts):
             check_prompt(prompt, context_tokens=card.context_tokens, vocab_size=card.vocab_size)
             room = card.context_tokens - len(prompt)
             if (params.max_tokens or 1) > room:
-                said = f"{len(prompt):,} tokens of prompt and {params.max_tokens or 1:,} of answer are more than the "
-                raise Overlong("max_tokens", f"{said}model's context of {card.context_tokens:,}")
+                excess = f"{len(prompt):,} tokens of prompt and {params.max_tokens or 1:,} of answer are more than the "
+                raise Overlong("max_tokens", f"{excess}model's context of {card.context_tokens:,}")
             for number in range(params.n):
-                one = self._request(asked, place, number, room)
-                choice = place * params.n + number
+                core_request = self._request(request, prompt_index, number, room)
+                choice = prompt_index * params.n + number
                 text = self.tokenizer.detokenizer(params.skip_special_tokens)
                 stops = StopStrings(params.stop, include=params.include_stop)
-                generation.choices[one.request_id] = Choice(choice, params, self.tokenizer.eos_ids, text, stops)
-                found.append((one, place))
-        self._generations |= {one.request_id: (generation, place) for one, place in found}
-        return [one for one, _ in found]
+                generation.choices[core_request.request_id] = Choice(
+                    choice, params, self.tokenizer.eos_ids, text, stops
+                )
+                core_requests.append((core_request, prompt_index))
+        self._generations |= {
+            core_request.request_id: (generation, prompt_index) for core_request, prompt_index in core_requests
+        }
+        return [core_request for core_request, _ in core_requests]
 
-    def _request(self, asked: Generate, place: int, number: int, room: int) -> EngineCoreRequest:
-        params: SamplingParams = asked.sampling
+    def _request(self, request: Generate, prompt_index: int, number: int, room: int) -> EngineCoreRequest:
+        params: SamplingParams = request.sampling
         extra = Asked(
-            namespace=asked.namespace,
-            kv_format=asked.kv_dtype,
-            salt=asked.cache_salt.hex(),
-            ttl_seconds=asked.ttl_seconds,
-            kind=asked.kind if number == 0 or asked.kind != "customer" else "sibling",
-            elsewhere_tokens=0 if place else asked.elsewhere_tokens,
+            namespace=request.namespace,
+            kv_format=request.kv_dtype,
+            salt=request.cache_salt.hex(),
+            ttl_seconds=request.ttl_seconds,
+            kind=request.kind if number == 0 or request.kind != "customer" else "sibling",
+            elsewhere_tokens=0 if prompt_index else request.elsewhere_tokens,
             room_for_tokens=params.max_tokens or 0,
             is_told=True,
         )
         # vLLM's own hashes are salted, too, so that no other user of them could confuse two namespaces.
-        salt = sha256(f"{asked.namespace}\0{asked.cache_salt.hex()}\0{self._launched.secret}".encode()).hexdigest()
+        salt = sha256(f"{request.namespace}\0{request.cache_salt.hex()}\0{self._launched.secret}".encode()).hexdigest()
         seeded = params if params.seed is None else _reseeded(params, number)
         return EngineCoreRequest(
-            request_id=f"{asked.request_id[:64]}/{next(self._numbers)}",
-            prompt_token_ids=list(asked.prompts[place]),
+            request_id=f"{request.request_id[:64]}/{next(self._numbers)}",
+            prompt_token_ids=list(request.prompts[prompt_index]),
             mm_features=None,
             sampling_params=vllm_params(
                 seeded, max_tokens=params.max_tokens or room, eos_ids=self.tokenizer.eos_ids, extra=extra.packed()
@@ -215,7 +219,7 @@ class VllmBackend:
             lora_request=None,
             cache_salt=salt,
             data_parallel_rank=None,
-            priority=asked.priority,
+            priority=request.priority,
         )
 
     async def probe(self) -> float:
@@ -263,8 +267,8 @@ class VllmBackend:
             await asyncio.sleep(min(FOLLOW_SECONDS, max(0.0, until - self._loop.time())))
 
     async def _look_at_events(self, question: Question | None) -> tuple[Found, Load]:
-        found, load = await self._ask("look", question_packed(question))
-        return found_unpacked(found), load_unpacked(load)
+        changes, load = await self._ask("look", question_packed(question))
+        return found_unpacked(changes), load_unpacked(load)
 
     @property
     def scale_sets(self) -> Mapping[str, str]:
@@ -288,22 +292,22 @@ class VllmBackend:
         self._is_draining = is_draining
         return int(await self._ask("drain", is_draining))
 
-    def _with_draining(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**said, "is_draining": self._is_draining}
+    def _with_draining(self, status: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**status, "is_draining": self._is_draining}
 
     async def _ask(self, verb: str, *arguments: Any) -> Any:
         """Call the engine process between two of vLLM's steps."""
         if self.is_dead or self._is_closing:
             raise EngineFailed("", "the engine is closed")
         try:
-            said = await self._client.call_utility_async("luminet", verb, list(arguments))
+            response = await self._client.call_utility_async("luminet", verb, list(arguments))
         except EngineFailed:
             raise
         except Exception as problem:
             raise EngineFailed("", f"vLLM's engine did not answer: {problem}") from problem
-        if "error" in said:
-            raise error_unpacked(said["error"])
-        return said["ok"]
+        if "error" in response:
+            raise error_unpacked(response["error"])
+        return response["ok"]
 
     # vLLM's outputs
 
@@ -318,18 +322,18 @@ class VllmBackend:
             self._die(problem)
 
     def _take(self, output: EngineCoreOutput) -> None:
-        said = (output.kv_transfer_params or {}).get(FIELD, {})
-        if "internal" in said:
-            kind, namespace, admission = said["internal"]
+        transfer_params = (output.kv_transfer_params or {}).get(FIELD, {})
+        if "internal" in transfer_params:
+            kind, namespace, admission = transfer_params["internal"]
             self.on_internal(kind, namespace, admission_unpacked(admission))
             return
         generation, prompt = self._generations.get(output.request_id, (None, 0))
         if generation is None:
             return
-        if "admission" in said:
-            generation.admit(prompt, admission_unpacked(said["admission"]))
-        if "refused" in said:
-            generation.fail(request_error(*said["refused"]))
+        if "admission" in transfer_params:
+            generation.admit(prompt, admission_unpacked(transfer_params["admission"]))
+        if "refused" in transfer_params:
+            generation.fail(request_error(*transfer_params["refused"]))
         elif output.new_token_ids or output.finish_reason is not None:
             self._say(generation, output)
         if output.finish_reason is not None or generation.is_over:
@@ -360,16 +364,16 @@ class VllmBackend:
 
     async def _send(self, requests: Sequence[EngineCoreRequest]) -> None:
         try:
-            for one in requests:
+            for request in requests:
                 if self.is_dead or self._is_closing:
                     raise EngineFailed("", "the engine is closed")
-                await self._client.add_request_async(one)
+                await self._client.add_request_async(request)
         except EngineDeadError as problem:
             raise EngineFailed("", f"vLLM's engine takes no request: {problem}") from problem
 
     def _abort(self, request_ids: list[str]) -> None:
-        for one in request_ids:
-            self._generations.pop(one, None)
+        for request_id in request_ids:
+            self._generations.pop(request_id, None)
         if self.is_dead or self._is_closing or not request_ids:
             return
         sending = asyncio.ensure_future(self._client.abort_requests_async(request_ids))
@@ -378,7 +382,7 @@ class VllmBackend:
 
     def _die(self, problem: Exception) -> None:
         manager = self._client.resources.engine_manager
-        codes = [one.exitcode for one in manager.processes] if manager else []
+        codes = [process.exitcode for process in manager.processes] if manager else []
         self.why_dead = f"vLLM's engine has ended: {self._launched.listening.cause(codes, str(problem))}"
         LOG.critical("%s", self.why_dead)
         self.is_dead = True

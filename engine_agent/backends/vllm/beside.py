@@ -13,10 +13,12 @@ from pathlib import Path
 
 def pins(constraints: Iterable[str], installed: Mapping[str, str]) -> list[str]:
     """Return lines of constraints for pip. `installed`: versions by name."""
-    there = {_normal(name): version for name, version in installed.items()}
-    wanted = (line.strip() for line in constraints)
-    others = [line for line in wanted if line and line[0] != "#" and _normal(line.partition("==")[0]) not in there]
-    return sorted([*(f"{name}=={version}" for name, version in there.items()), *others])
+    versions = {_normal(name): version for name, version in installed.items()}
+    requirements = (line.strip() for line in constraints)
+    missing_requirements = [
+        line for line in requirements if line and line[0] != "#" and _normal(line.partition("==")[0]) not in versions
+    ]
+    return sorted([*(f"{name}=={version}" for name, version in versions.items()), *missing_requirements])
 
 
 def _normal(name: str) -> str:
@@ -24,7 +26,11 @@ def _normal(name: str) -> str:
 
 
 def main() -> None:
-    installed = {one.metadata["Name"]: one.version for one in distributions() if one.metadata["Name"]}
+    installed = {
+        distribution.metadata["Name"]: distribution.version
+        for distribution in distributions()
+        if distribution.metadata["Name"]
+    }
     print(*pins(Path(sys.argv[1]).read_text(encoding="utf-8").splitlines(), installed), sep="\n")
 
 

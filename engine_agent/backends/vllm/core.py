@@ -144,13 +144,13 @@ class VllmCore:
             "tick": self._tick,
         }
         try:
-            found = verbs[verb](*arguments)
+            answer = verbs[verb](*arguments)
         except Exception as error:
-            said = error_packed(error)
-            if said is None:
+            packed_error = error_packed(error)
+            if packed_error is None:
                 raise
-            return {"error": said}
-        return found if isinstance(found, Future) else {"ok": found}
+            return {"error": packed_error}
+        return answer if isinstance(answer, Future) else {"ok": answer}
 
     def _adopt(self, secret: str, namespaces: Namespaces) -> str:
         """Register a start of vLLM's own server. `namespaces`: for an engine that has none yet."""
@@ -166,8 +166,8 @@ class VllmCore:
     def _apply(self, message: bytes) -> str:
         return self._obey(news_decode(bytes(message)))
 
-    def _obey(self, news: Snapshot | Change) -> str:
-        receipts = self.tenants.apply(news)
+    def _obey(self, update: Snapshot | Change) -> str:
+        receipts = self.tenants.apply(update)
         self._keep(receipts)
         self._zero()
         self.pins.settle()
@@ -178,7 +178,9 @@ class VllmCore:
         """Return the largest error of its workers. Raises BadRequest."""
         if self.steps:
             raise BadRequest("", "attention is tested before anything is computed: it writes where requests do")
-        return max(float(one) for one in self._core.model_executor.collective_rpc("luminet_attention_error"))
+        return max(
+            float(worker_error) for worker_error in self._core.model_executor.collective_rpc("luminet_attention_error")
+        )
 
     def _set_pin_content(self, pin_id: str, tokens: list[int]) -> None:
         if pin_id not in self.tenants.pins:
@@ -189,8 +191,8 @@ class VllmCore:
     def _take_receipts(self) -> list[Mapping[str, Any]]:
         self._zero()
         self._keep(self.manager.take_receipts())
-        taken, self._receipts = self._receipts, []
-        return taken
+        receipts, self._receipts = self._receipts, []
+        return receipts
 
     def _stats(self) -> Mapping[str, Any]:
         self._scheduler.kv_cache_manager.catch_up(self._scheduler.running)
@@ -202,14 +204,14 @@ class VllmCore:
 
     def _look(self, question: Any) -> list[Any]:
         self.manager.tick()
-        asked = question_unpacked(question)
-        found = None if asked is None else answered(self.manager.events, asked)
-        return [found_packed(found), load_packed(engine_load(self))]
+        unpacked_question = question_unpacked(question)
+        changes = None if unpacked_question is None else answered(self.manager.events, unpacked_question)
+        return [found_packed(changes), load_packed(engine_load(self))]
 
     def _foretell(self, namespaces: list[str]) -> "Future[Any]":
         """Compute forecasts outside vLLM's loop, because they take long."""
-        found = foretellers(self.manager, namespaces)
-        return self._beside.submit(_told, found)
+        foretellers_by_namespace = foretellers(self.manager, namespaces)
+        return self._beside.submit(_told, foretellers_by_namespace)
 
     def _tick(self) -> None:
         self.manager.tick()
@@ -231,7 +233,12 @@ class VllmCore:
         This runs after a step is planned, which may free pages and reassign them at once, and before it is computed, so
         that no other request has written to them yet.
         """
-        pages = [page for one in self.manager.take_operations() if isinstance(one, Zero) for page in one.pages]
+        pages = [
+            page
+            for operation in self.manager.take_operations()
+            if isinstance(operation, Zero)
+            for page in operation.pages
+        ]
         if pages:
             blocks = self._scheduler.kv_cache_config.num_blocks
             zeroed = self._core.model_executor.collective_rpc(zero_worker_pages, args=(pages, blocks))
@@ -239,20 +246,20 @@ class VllmCore:
             self._zeroed_bytes += sum(zeroed)
 
     def _keep(self, receipts: Sequence[PurgeReceipt]) -> None:
-        self._receipts += [receipt(one, time.time()) for one in receipts]
+        self._receipts += [receipt(purge, time.time()) for purge in receipts]
 
-    def _submit_pin(self, asked: Generate, sink: Warmed) -> None:
+    def _submit_pin(self, request: Generate, sink: Warmed) -> None:
         if self.is_draining:
             raise Overloaded("", "the engine is being drained")
         request_id = f"{INTERNAL} pin {next(self._numbers)}"
         params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-        params.extra_args = Asked(asked.namespace, kind="pin").packed()
+        params.extra_args = Asked(request.namespace, kind="pin").packed()
         self._warming[request_id] = sink
-        self._core.add_request(Request(request_id, list(asked.prompts[0]), params, None))
+        self._core.add_request(Request(request_id, list(request.prompts[0]), params, None))
 
     def _pin_admitted(self, namespace: str, admission: Admission) -> None:
-        said = {FIELD: {"internal": ["pin", namespace, admission_packed(admission)]}}
-        self._scheduler.tell(0, [EngineCoreOutput(INTERNAL, [], kv_transfer_params=said)])
+        transfer_params = {FIELD: {"internal": ["pin", namespace, admission_packed(admission)]}}
+        self._scheduler.tell(0, [EngineCoreOutput(INTERNAL, [], kv_transfer_params=transfer_params)])
 
     def _admitted(self, request: Request, admission: Admission) -> None:
         if sink := self._warming.get(request.request_id):
@@ -283,5 +290,5 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _told(found: Mapping[str, Foreteller]) -> Any:
-    return {"ok": {name: one.told() for name, one in found.items()}}
+def _told(foretellers_by_namespace: Mapping[str, Foreteller]) -> Any:
+    return {"ok": {name: foreteller.told() for name, foreteller in foretellers_by_namespace.items()}}

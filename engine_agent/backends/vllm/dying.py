@@ -46,11 +46,15 @@ class FirstFatal(logging.Handler):
 def said_of(error: BaseException) -> str:
     """Return the error's first non-empty line, with its type unless that is generic."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = lines[0] if lines else ""
+    first_line = lines[0] if lines else ""
     kind = type(error).__name__
     if isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in MEMORY):
-        return f"out of memory: {said or kind}"
-    return said if said and kind in ("RuntimeError", "ValueError") else f"{kind}: {said}".removesuffix(": ")
+        return f"out of memory: {first_line or kind}"
+    return (
+        first_line
+        if first_line and kind in ("RuntimeError", "ValueError")
+        else f"{kind}: {first_line}".removesuffix(": ")
+    )
 
 
 class Listening:
@@ -68,14 +72,14 @@ class Listening:
             config.write_text(json.dumps(logging_config(level, self._why)), encoding="utf-8")
             os.environ[CONFIG_VARIABLE] = str(config)
 
-    def cause(self, exit_codes: Iterable[int | None], otherwise: str) -> str:
-        """Return a process's fatal error, or the signal that ended one, or `otherwise`."""
+    def cause(self, exit_codes: Iterable[int | None], default: str) -> str:
+        """Return a process's fatal error, or the signal that ended one, or `default`."""
         try:
-            said = self._why.read_text(encoding="utf-8", errors="replace").strip()
+            fatal_error = self._why.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
-            said = ""
+            fatal_error = ""
         killed = [f"one of its processes {ended_by(code)}" for code in exit_codes if code is not None and code < 0]
-        return said or next(iter(killed), otherwise)
+        return fatal_error or next(iter(killed), default)
 
     def close(self) -> None:
         logging.getLogger("vllm").removeHandler(self._handler)
@@ -84,12 +88,12 @@ class Listening:
         self._folder.cleanup()
 
 
-def exit_codes_in(told: str) -> list[int]:
+def exit_codes_in(message: str) -> list[int]:
     """Return the exit codes in vLLM's message about failed processes."""
-    return [int(code) for code in re.findall(r"'[^']*': (-?\d+)", told)]
+    return [int(code) for code in re.findall(r"'[^']*': (-?\d+)", message)]
 
 
-def logging_config(level: str, why: Path) -> dict[str, Any]:
+def logging_config(level: str, reason_path: Path) -> dict[str, Any]:
     """Return vLLM's own logging configuration, plus our handler."""
     stream = os.environ.get("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     return {
@@ -98,7 +102,7 @@ def logging_config(level: str, why: Path) -> dict[str, Any]:
         "formatters": {"plain": {"format": "%(processName)s pid=%(process)d %(levelname)s %(asctime)s %(message)s"}},
         "handlers": {
             "told": {"class": "logging.StreamHandler", "formatter": "plain", "level": level, "stream": stream},
-            "first": {"class": f"{__name__}.{FirstFatal.__name__}", "path": str(why)},
+            "first": {"class": f"{__name__}.{FirstFatal.__name__}", "path": str(reason_path)},
         },
         "loggers": {"vllm": {"handlers": ["told", "first"], "level": level, "propagate": False}},
     }

@@ -46,10 +46,10 @@ class FlatPages:
         assert pages <= len(self._free)
         if not pages:
             return []
-        taken = self._free[-pages:]
+        taken_pages = self._free[-pages:]
         del self._free[-pages:]
-        taken.reverse()
-        return taken
+        taken_pages.reverse()
+        return taken_pages
 
     def give_back(self, kv_format: str, pages: Sequence[int]) -> None:
         self._free.extend(pages)
@@ -64,6 +64,6 @@ class FlatPages:
         free = set(self._free)
         twice = len(self._free) - len(free)
         problems = [f"{twice} blocks are free twice"] if twice else []
-        if strange := [page for page in free if page not in self._all]:
-            problems.append(f"{len(strange)} blocks are free that vLLM does not have, such as {strange[0]}")
+        if foreign_pages := [page for page in free if page not in self._all]:
+            problems.append(f"{len(foreign_pages)} blocks are free that vLLM does not have, such as {foreign_pages[0]}")
         return problems

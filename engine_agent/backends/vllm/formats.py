@@ -25,7 +25,7 @@ VLLM_FORMATS: Mapping[str, VllmFormat] = {
     "int4": VllmFormat("int4_per_token_head"),
     "nvfp4": VllmFormat("nvfp4"),
 }
-VLLM_DTYPES = {"auto": "auto"} | {name: one.dtype for name, one in VLLM_FORMATS.items()}
+VLLM_DTYPES = {"auto": "auto"} | {name: vllm_format.dtype for name, vllm_format in VLLM_FORMATS.items()}
 OF_DTYPE = {"bfloat16": ("bf16",), "float32": ("fp32",), "float16": ("fp16",)}  # `auto`: the model's own
 SYNONYMS = {"fp8": "fp8_e4m3"}  # of vLLM's own names
 WORKER = "engine_agent.backends.vllm.worker.PolicyWorker"
@@ -37,12 +37,14 @@ class UnservedFormat(Exception):
 
 def _names(*, in_every_build: bool) -> dict[str, tuple[str, ...]]:
     """Return the name of the computed format and its aliases by vLLM's `kv_cache_dtype`."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, one in VLLM_FORMATS.items():
-        if one.is_in_every_build == in_every_build:
-            others = found.get(one.dtype, ())
-            found[one.dtype] = (name, *others) if name == one.dtype else (*others, name)
-    return found
+    names_by_dtype: dict[str, tuple[str, ...]] = {}
+    for name, vllm_format in VLLM_FORMATS.items():
+        if vllm_format.is_in_every_build == in_every_build:
+            other_names = names_by_dtype.get(vllm_format.dtype, ())
+            names_by_dtype[vllm_format.dtype] = (
+                (name, *other_names) if name == vllm_format.dtype else (*other_names, name)
+            )
+    return names_by_dtype
 
 
 FORMATS = _names(in_every_build=True)

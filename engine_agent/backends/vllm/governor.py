@@ -40,11 +40,13 @@ class Setup:
         return {FIELD: asdict(self)}
 
     @classmethod
-    def unpacked(cls, config: object, otherwise: "Setup") -> "Setup":
-        said = config.get(FIELD) if isinstance(config, Mapping) else None
-        if not isinstance(said, Mapping):
-            return otherwise
-        return replace(otherwise, **{**said, "kv_formats": tuple(said.get("kv_formats", otherwise.kv_formats))})
+    def unpacked(cls, config: object, default: "Setup") -> "Setup":
+        setup_fields = config.get(FIELD) if isinstance(config, Mapping) else None
+        if not isinstance(setup_fields, Mapping):
+            return default
+        return replace(
+            default, **{**setup_fields, "kv_formats": tuple(setup_fields.get("kv_formats", default.kv_formats))}
+        )
 
 
 class Governor:
@@ -68,39 +70,39 @@ class Governor:
     def asked(self, extra_args: Mapping[str, Any] | None) -> Asked:
         """Return our fields of a request. Raises UnknownTenant."""
         is_believed = not self.setup.is_stock or self._is_of_front(extra_args)
-        asked = Asked.unpacked(extra_args) if is_believed else None
-        if asked is None:
+        fields = Asked.unpacked(extra_args) if is_believed else None
+        if fields is None:
             raise UnknownTenant("", "a request that says not whose it is")
-        return asked
+        return fields
 
     def _is_of_front(self, extra_args: Mapping[str, Any] | None) -> bool:
         """Return whether the request has a front's secret. Checked before its other fields, which clients can set."""
-        said = (extra_args or {}).get(FIELD)
-        front = said.get("front") if isinstance(said, Mapping) else None
+        request_fields = (extra_args or {}).get(FIELD)
+        front = request_fields.get("front") if isinstance(request_fields, Mapping) else None
         return isinstance(front, str) and front in self._fronts
 
     def sequence(
-        self, asked: Asked, tokens: Sequence[int], *, apart: str = "", is_private: bool = False
+        self, fields: Asked, tokens: Sequence[int], *, apart: str = "", is_private: bool = False
     ) -> BlockSequence:
         """Return the block manager's sequence of a request. Raises UnknownTenant, BadRequest, CacheError.
 
         `apart`: further inputs of K and V, such as an adapter. `is_private`: it shares no blocks with other requests.
         """
-        tenant = self.tenants.tenant(asked.namespace)
-        salt = secrets.token_bytes(SALT_BYTES) if is_private else bytes.fromhex(asked.salt) + apart.encode()
+        tenant = self.tenants.tenant(fields.namespace)
+        salt = secrets.token_bytes(SALT_BYTES) if is_private else bytes.fromhex(fields.salt) + apart.encode()
         return self.manager.sequence(
-            asked.namespace,
+            fields.namespace,
             tokens,
-            kv_format=tenant.kv_format(asked.kv_format, self.setup.kv_formats),
+            kv_format=tenant.kv_format(fields.kv_format, self.setup.kv_formats),
             model_revision=self.setup.revision,
             salt=salt,
-            ttl_seconds=PRIVATE_SECONDS if is_private else asked.ttl_seconds,
+            ttl_seconds=PRIVATE_SECONDS if is_private else fields.ttl_seconds,
         )
 
-    def admission(self, asked: Asked, sequence: BlockSequence, answer: Admitted) -> Admission:
+    def admission(self, fields: Asked, sequence: BlockSequence, answer: Admitted) -> Admission:
         """Return the admission for the headers, with the computed format, whatever alias the request used."""
-        answer = as_told(answer, asked.elsewhere_tokens, self.manager.cache.block_tokens)
-        tenant = self.tenants.known(asked.namespace)
+        answer = as_told(answer, fields.elsewhere_tokens, self.manager.cache.block_tokens)
+        tenant = self.tenants.known(fields.namespace)
         return Admission(
             prompt_tokens=len(sequence.tokens),
             cached_tokens=answer.cached_tokens,

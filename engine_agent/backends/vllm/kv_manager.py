@@ -28,8 +28,8 @@ def flat_pages(stock: KVCacheManager, names: Iterable[str]) -> FlatPages:
     groups = stock.kv_cache_config.kv_cache_groups
     kinds = [type(group.kv_cache_spec) for group in groups]
     if kinds != [FullAttentionSpec]:
-        said = ", ".join(kind.__name__ for kind in kinds)
-        raise UnsupportedModel(f"one kind of full attention in all layers is served under policies, found {said}")
+        kind_names = ", ".join(kind.__name__ for kind in kinds)
+        raise UnsupportedModel(f"one kind of full attention in all layers is served under policies, found {kind_names}")
     config = stock.kv_cache_config
     page_bytes = groups[0].kv_cache_spec.page_size_bytes * len(groups[0].layer_names)
     return FlatPages(range(1, config.num_blocks), page_bytes, tuple(names))
@@ -72,7 +72,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         num_lookahead_tokens: int = 0,
         num_external_computed_tokens: int = 0,
         delay_cache_blocks: bool = False,
-        **others: Any,
+        **unused_arguments: Any,
     ) -> KVCacheBlocks | None:
         """Return the request's new blocks. Without room, move the request to preempt to the end of the list: None."""
         assert not num_external_computed_tokens
@@ -82,7 +82,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         upto = min(computed + num_lookahead_tokens, self.max_model_len)
         if self._goes_on_within_its_last_block(sequence, min(computed, request.num_tokens), upto):
             return self.empty_kv_cache_blocks
-        had = len(sequence.pages)
+        pages_before = len(sequence.pages)
         try:
             deferred = self._grow(sequence, request, upto)
         except NeverFits:
@@ -92,7 +92,7 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
             self.make_room(request, deferred)
             return None
         self._fill(sequence, min(computed, request.num_tokens))
-        return self._told(sequence.pages[had:])
+        return self._told(sequence.pages[pages_before:])
 
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
         """Add tokens that were unknown when their blocks were allocated. Without room, the next step handles the
@@ -173,11 +173,11 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         )
 
     def _grow(self, sequence: BlockSequence, request: Request, upto: int) -> Deferred | None:
-        known = len(sequence.tokens)
-        if upto <= len(sequence.pages) * self.manager.cache.block_tokens and known >= request.num_tokens:
+        known_tokens = len(sequence.tokens)
+        if upto <= len(sequence.pages) * self.manager.cache.block_tokens and known_tokens >= request.num_tokens:
             return None
-        fresh = request.all_token_ids[known : request.num_tokens]
-        room = max(0, upto - max(known, request.num_tokens))
+        fresh = request.all_token_ids[known_tokens : request.num_tokens]
+        room = max(0, upto - max(known_tokens, request.num_tokens))
         return self.manager.grow(sequence, fresh, room_for_tokens=room)
 
     def _fill(self, sequence: BlockSequence, upto: int) -> None:

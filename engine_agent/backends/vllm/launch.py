@@ -116,9 +116,9 @@ def _launched(
         config.additional_config = setup.packed()
         client = EngineCoreClient.make_async_mp_client(config, Executor.get_class(config), False)
     except Exception as problem:
-        why = listening.cause(exit_codes_in(str(problem)), said_of(problem))
+        cause = listening.cause(exit_codes_in(str(problem)), said_of(problem))
         listening.close()
-        raise EngineFailed("", f"vLLM did not start: {why}") from problem
+        raise EngineFailed("", f"vLLM did not start: {cause}") from problem
     blocks, width = int(config.cache_config.num_gpu_blocks), int(config.cache_config.block_size)
     page_bytes = settings.pool_bytes // max(1, blocks)
     card = ModelCard(
@@ -182,5 +182,7 @@ def check_room(model: ModelConfig, pool_bytes: int, context_tokens: int, *, elem
     """
     token_bytes = 2 * model.layers * model.kv_heads * model.head_size * element_bytes
     if (tokens := int(pool_bytes // token_bytes)) < context_tokens:
-        said = f"{pool_bytes / 2**20:,.1f} MiB hold {tokens:,} tokens, fewer than the context of {context_tokens:,}"
-        raise BadSetting("pool_bytes", f"{said}: raise --pool, or lower --context")
+        shortfall = (
+            f"{pool_bytes / 2**20:,.1f} MiB hold {tokens:,} tokens, fewer than the context of {context_tokens:,}"
+        )
+        raise BadSetting("pool_bytes", f"{shortfall}: raise --pool, or lower --context")

@@ -52,8 +52,8 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         self._refuse_what_is_unsupported()
         names = served_names(self.vllm_config)
         served = self.vllm_config.model_config.served_model_name or "model"
-        otherwise = Setup(model=served, kv_formats=names, is_stock=True)
-        setup = Setup.unpacked(self.vllm_config.additional_config, otherwise)
+        default_setup = Setup(model=served, kv_formats=names, is_stock=True)
+        setup = Setup.unpacked(self.vllm_config.additional_config, default_setup)
         pages = flat_pages(self.kv_cache_manager, setup.kv_formats)
         self.governor = Governor(pages, setup, block_tokens=self.block_size, clock=type(self).clock)
         self.kv_cache_manager = PolicyKVCacheManager(self.kv_cache_manager, self.governor.manager)
@@ -105,27 +105,28 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         return int(super().get_num_unfinished_requests()) + len(self._ends)
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
-        found: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)
-        kept, self._kept = self._kept, []
-        for client, output in kept:
-            found.setdefault(client, EngineCoreOutputs()).outputs.append(output)
-        return found
+        outputs_by_client: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)
+        pending_outputs, self._kept = self._kept, []
+        for client, output in pending_outputs:
+            outputs_by_client.setdefault(client, EngineCoreOutputs()).outputs.append(output)
+        return outputs_by_client
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
-        found = super()._free_request(request, *args, **kwargs)
+        transfer_params = super()._free_request(request, *args, **kwargs)
         self._known.pop(request.request_id, None)
         self.on_finished(request)
-        return found
+        return transfer_params
 
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super()._preempt_request(request, *args, **kwargs)
         self._known[request.request_id].held_since = self.governor.manager.cache.now()
-        is_cut = any(request is one for one, _, _ in self._ends)  # its blocks are freed this way, and it never returns
+        # The blocks of a request that was cut are freed this way, and it never returns.
+        is_cut = any(request is ended for ended, _, _ in self._ends)
         self.preemptions += not is_cut
 
     def namespace_of(self, request: Request) -> str:
-        known = self._known.get(request.request_id)
-        return known.asked.namespace if known else ""
+        state = self._known.get(request.request_id)
+        return state.asked.namespace if state else ""
 
     # Admission
 
@@ -133,19 +134,21 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         """Put a request into its namespace's line."""
         governor, request_id = self.governor, request.request_id
         try:
-            known = self._known.get(request_id) or self._remember(request)
-            sequence = self._sequence(known.asked, request)
+            state = self._known.get(request_id) or self._remember(request)
+            sequence = self._sequence(state.asked, request)
             request.cache_salt = sequence.chain.root.hex()  # replaces any value: keyed, by namespace and epoch
-            is_customer = known.asked.kind in ("customer", "sibling")
-            left = known.asked.room_for_tokens - request.num_output_tokens if not request.num_preemptions else 0
+            is_customer = state.asked.kind in ("customer", "sibling")
+            remaining_tokens = (
+                state.asked.room_for_tokens - request.num_output_tokens if not request.num_preemptions else 0
+            )
             governor.room.submit(
                 sequence,
-                room_for_tokens=max(0, left),
+                room_for_tokens=max(0, remaining_tokens),
                 counted=False,
                 priority=request.priority if is_customer else LAST,
-                since=known.since,
+                since=state.since,
                 may_admit=False,
-                seats=0 if known.asked.kind == "probe" else 1,
+                seats=0 if state.asked.kind == "probe" else 1,
                 is_returning=request.num_preemptions > 0,
                 is_patient=not is_customer,
             )
@@ -156,28 +159,30 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
 
     def _remember(self, request: Request) -> _Known:
         params = request.sampling_params
-        asked = self.governor.asked(params.extra_args if params else None)
-        known = self._known[request.request_id] = _Known(asked, self.governor.manager.cache.now())
-        return known
+        fields = self.governor.asked(params.extra_args if params else None)
+        state = self._known[request.request_id] = _Known(fields, self.governor.manager.cache.now())
+        return state
 
-    def _sequence(self, asked: Asked, request: Request) -> Sequence:
-        apart = f"lora:{request.lora_request.lora_name}" if request.lora_request else ""
+    def _sequence(self, fields: Asked, request: Request) -> Sequence:
+        salt_suffix = f"lora:{request.lora_request.lora_name}" if request.lora_request else ""
         is_private = bool(request.skip_reading_prefix_cache or request.mm_features or request.prompt_embeds is not None)
-        return self.governor.sequence(asked, request.all_token_ids[:], apart=apart, is_private=is_private)
+        return self.governor.sequence(fields, request.all_token_ids[:], apart=salt_suffix, is_private=is_private)
 
     def _admit(self, request: Request, sequence: Sequence, answer: Admitted) -> None:
         """Fix the request's counts and report them before anything of it is computed."""
         self.kv_cache_manager.sequences[request.request_id] = sequence
-        known = self._known[request.request_id]
-        if known.admission is not None:
+        state = self._known[request.request_id]
+        if state.admission is not None:
             return
-        if known.asked.kind == "customer":
+        if state.asked.kind == "customer":
             self.governor.manager.count(sequence)
-        known.admission = self.governor.admission(known.asked, sequence, answer)
-        self.on_admitted(request, known.admission)
-        if known.asked.is_told:
-            said = {FIELD: {"admission": admission_packed(known.admission)}}
-            self.tell(request.client_index, [EngineCoreOutput(request.request_id, [], kv_transfer_params=said)])
+        state.admission = self.governor.admission(state.asked, sequence, answer)
+        self.on_admitted(request, state.admission)
+        if state.asked.is_told:
+            transfer_params = {FIELD: {"admission": admission_packed(state.admission)}}
+            self.tell(
+                request.client_index, [EngineCoreOutput(request.request_id, [], kv_transfer_params=transfer_params)]
+            )
 
     def _refuse(self, request: Request, problem: CacheError | RequestError) -> None:
         """Refuse a request. If it has output and there is no room for more, end it normally."""
@@ -186,8 +191,10 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
             return
         error = problem if isinstance(problem, RequestError) else self._refusal(request, problem)
         self.on_refused(request, error)
-        said = {FIELD: {"refused": [type(error).__name__, error.field, error.problem]}}
-        output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR, kv_transfer_params=said)
+        transfer_params = {FIELD: {"refused": [type(error).__name__, error.field, error.problem]}}
+        output = EngineCoreOutput(
+            request.request_id, [], finish_reason=FinishReason.ERROR, kv_transfer_params=transfer_params
+        )
         self._ends.append((request, RequestStatus.FINISHED_ERROR, output))
 
     def _refusal(self, request: Request, problem: CacheError) -> RequestError:
@@ -204,19 +211,21 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         Only requests that this step has not reached are eligible. If this one is chosen and runs alone, or could never
         return, it ends.
         """
-        place = self.running.index(request)
-        holders = {one.request_id: self._holder(one) for one in self.running[place:]}
-        asking = holders[request.request_id]
-        chosen = victim(holders.values(), asking, is_own_limit=deferred.reason == "limit").key
-        namespace = asking.namespace
+        position = self.running.index(request)
+        holders = {
+            running_request.request_id: self._holder(running_request) for running_request in self.running[position:]
+        }
+        requester = holders[request.request_id]
+        chosen = victim(holders.values(), requester, is_own_limit=deferred.reason == "limit").key
+        namespace = requester.namespace
         if chosen is request and (len(self.running) == 1 or not self._can_return(request)):
             self.governor.notices.add("answer_cut", namespace, "an answer ended early: there is no block left for it")
             self._cut(request)
         else:
-            why = "the limit_share of its namespace" if deferred.reason == "limit" else "the pool"
+            cause = "the limit_share of its namespace" if deferred.reason == "limit" else "the pool"
             missing = f"{deferred.missing_bytes:,} bytes were missing for request {request.request_id}"
-            said = f"request {chosen.request_id} is computed again later: {missing}; raise {why}"
-            self.governor.notices.add("preemption", self._known[chosen.request_id].asked.namespace, said)
+            notice = f"request {chosen.request_id} is computed again later: {missing}; raise {cause}"
+            self.governor.notices.add("preemption", self._known[chosen.request_id].asked.namespace, notice)
         self._put_last(chosen)
 
     def _cut_in_step(self, request: Request) -> None:
@@ -230,14 +239,14 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
         self.running.append(request)
 
     def _holder(self, request: Request) -> Holder[Request]:
-        known, sequence = self._known[request.request_id], self.kv_cache_manager.sequences[request.request_id]
+        state, sequence = self._known[request.request_id], self.kv_cache_manager.sequences[request.request_id]
         account = sequence.owner.accounts[DEVICE]
-        is_customer = known.asked.kind in ("customer", "sibling")
+        is_customer = state.asked.kind in ("customer", "sibling")
         return Holder(
             request,
             sequence.namespace,
             is_customer,
-            (request.priority if is_customer else LAST, known.since),
+            (request.priority if is_customer else LAST, state.since),
             account.resident_bytes - account.idle_bytes,
             account.shares.reserved_bytes,
             account.shares.weight,
@@ -250,13 +259,13 @@ class PolicyScheduling(Scheduler):  # type: ignore[misc]
 
     def _may_return(self, request: Request) -> bool:
         """Return whether a returning request would leave running ones the blocks they need next."""
-        manager, known = self.governor.manager, self._known[request.request_id]
-        if not self.running or manager.cache.now() - known.held_since >= PATIENCE_SECONDS:
+        manager, state = self.governor.manager, self._known[request.request_id]
+        if not self.running or manager.cache.now() - state.held_since >= PATIENCE_SECONDS:
             return True
-        namespace = known.asked.namespace
+        namespace = state.asked.namespace
         if self.governor.tenants.known(namespace) is None:
             return True
-        runs_own = any(self.namespace_of(other) == namespace for other in self.running)
+        runs_own = any(self.namespace_of(running_request) == namespace for running_request in self.running)
         need_bytes = self._bytes(self._blocks(request) + len(self.running))
         return may_return(manager, manager.cache.namespace(namespace), need_bytes, runs_own=runs_own)
 

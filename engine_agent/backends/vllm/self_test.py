@@ -17,7 +17,7 @@ PROBED = TOKENS + 1  # number of tokens written
 SEED = 11
 # The largest error of attention by computed format, relative to the reference's length. A format is off by its rounding
 # (on the CPU build bf16 by 0.2 %, E4M3 by 7 %, E5M2 by 14 %), garbage by about 100 %.
-LIMITS = {"fp16": 0.03, "fp32": 0.01} | {name: one.most_error for name, one in VLLM_FORMATS.items()}
+LIMITS = {"fp16": 0.03, "fp32": 0.01} | {name: vllm_format.most_error for name, vllm_format in VLLM_FORMATS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,11 @@ def check_attention(kv_format: str, error: float) -> None:
     """Raise EngineFailed, with a message for an operator, if the error is too large."""
     limit = limit_of(kv_format)
     if not error <= limit:
-        said = f"{kv_format}: this vLLM's attention is off by {error:.0%}, and rounding explains {limit:.0%} at most"
+        error_size = (
+            f"{kv_format}: this vLLM's attention is off by {error:.0%}, and rounding explains {limit:.0%} at most"
+        )
         raise EngineFailed(
-            "", f"{said}: it does not compute the format. Start it with another --kv-dtype, such as bf16"
+            "", f"{error_size}: it does not compute the format. Start it with another --kv-dtype, such as bf16"
         )
 
 
@@ -52,23 +54,23 @@ def attention_error(layer: Any, builder: Any, cache: Tensor, *, block_tokens: in
         torch.randn(PROBED, heads, shape.head_size, generator=draw).to(device=device, dtype=dtype)
         for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
     )
-    found = torch.empty_like(query)
+    output = torch.empty_like(query)
     for begin, end in ((0, TOKENS), (TOKENS, PROBED)):
         part = slice(begin, end)
-        asked = _asked(begin, end, block_tokens, device)
+        attention_metadata = _asked(begin, end, block_tokens, device)
         if not layer.attn_backend.forward_includes_kv_cache_update:
-            impl.do_kv_cache_update(layer, key[part], value[part], cache, asked.slot_mapping)
-        metadata = builder.build(0, asked)
-        impl.forward(layer, query[part], key[part], value[part], cache, metadata, output=found[part])
-    wanted = reference(query, key, value, shape.scale)
-    off = (found.float() - wanted).norm() / wanted.norm()
-    return float(off) if torch.isfinite(off) else float("inf")
+            impl.do_kv_cache_update(layer, key[part], value[part], cache, attention_metadata.slot_mapping)
+        metadata = builder.build(0, attention_metadata)
+        impl.forward(layer, query[part], key[part], value[part], cache, metadata, output=output[part])
+    expected = reference(query, key, value, shape.scale)
+    relative_error = (output.float() - expected).norm() / expected.norm()
+    return float(relative_error) if torch.isfinite(relative_error) else float("inf")
 
 
 def reference(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """Return causal attention in float32; several query heads share one key head."""
     groups = query.shape[1] // key.shape[1]
-    keys, values = (one.float().repeat_interleave(groups, dim=1) for one in (key, value))
+    keys, values = (tensor.float().repeat_interleave(groups, dim=1) for tensor in (key, value))
     scores = torch.einsum("qhd,khd->hqk", query.float(), keys) * scale
     tokens = query.shape[0]
     later = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).triu(1)

@@ -27,32 +27,42 @@ _OF_REQUESTS: Mapping[str, type[RequestError]] = {
 }
 
 
-def found_packed(found: Found) -> Any:
-    if isinstance(found, Replay):
-        return ["replay", found.boot, [_event(event) for event in found.events]]
-    if isinstance(found, IndexSnapshot):
-        return ["snapshot", found.boot, found.number, [_stored(one) for one in found.stored]]
+def found_packed(changes: Found) -> Any:
+    if isinstance(changes, Replay):
+        return ["replay", changes.boot, [_event(event) for event in changes.events]]
+    if isinstance(changes, IndexSnapshot):
+        return ["snapshot", changes.boot, changes.number, [_stored(run) for run in changes.stored]]
     return None
 
 
-def found_unpacked(said: Any) -> Found:
-    if said is None:
+def found_unpacked(packed_changes: Any) -> Found:
+    if packed_changes is None:
         return None
-    if said[0] == "replay":
-        return Replay(said[1], tuple(_event_read(*event) for event in said[2]))
-    return IndexSnapshot(said[1], said[2], tuple(_stored_read(*one) for one in said[3]))
+    if packed_changes[0] == "replay":
+        return Replay(packed_changes[1], tuple(_event_read(*event) for event in packed_changes[2]))
+    return IndexSnapshot(
+        packed_changes[1], packed_changes[2], tuple(_stored_read(*packed_run) for packed_run in packed_changes[3])
+    )
 
 
 def question_packed(question: Question | None) -> Any:
     return None if question is None else [question.boot, question.since, question.kept and list(question.kept)]
 
 
-def question_unpacked(said: Any) -> Question | None:
-    return None if said is None else Question(said[0], said[1], said[2] and (said[2][0], said[2][1]))
+def question_unpacked(packed_question: Any) -> Question | None:
+    return (
+        None
+        if packed_question is None
+        else Question(
+            packed_question[0],
+            packed_question[1],
+            packed_question[2] and (packed_question[2][0], packed_question[2][1]),
+        )
+    )
 
 
-def load_unpacked(said: Any) -> Load:
-    return Load(*said)
+def load_unpacked(packed_load: Any) -> Load:
+    return Load(*packed_load)
 
 
 def load_packed(load: Load) -> Any:
@@ -73,14 +83,14 @@ def error_packed(error: Exception) -> list[Any] | None:
     return None
 
 
-def error_unpacked(said: Any) -> Exception:
-    name, *about = said
-    others: Mapping[str, Callable[..., Exception]] = {
+def error_unpacked(packed_error: Any) -> Exception:
+    name, *arguments = packed_error
+    error_types: Mapping[str, Callable[..., Exception]] = {
         "RejectedSnapshot": RejectedSnapshot,
         "MalformedMessage": MalformedMessage,
-        "HashMismatch": lambda expected, found: HashMismatch(expected=expected, found=found),
+        "HashMismatch": lambda expected, actual: HashMismatch(expected=expected, found=actual),
     }
-    return others[name](*about) if name in others else request_error(name, *about)
+    return error_types[name](*arguments) if name in error_types else request_error(name, *arguments)
 
 
 def request_error(name: str, field: str, problem: str) -> RequestError:
@@ -88,18 +98,20 @@ def request_error(name: str, field: str, problem: str) -> RequestError:
 
 
 def _event(event: Event) -> list[Any]:
-    about = [event.number, event.kind, event.namespace, event.kv_format, bytes(event.root), event.tier]
-    return [*about, bytes(event.parent), event.digests.packed, event.is_gone]
+    header = [event.number, event.kind, event.namespace, event.kv_format, bytes(event.root), event.tier]
+    return [*header, bytes(event.parent), event.digests.packed, event.is_gone]
 
 
-def _event_read(number: int, kind: Any, namespace: str, kv_format: str, root: bytes, tier: str, *rest: Any) -> Event:
-    parent, packed, is_gone = rest
+def _event_read(
+    number: int, kind: Any, namespace: str, kv_format: str, root: bytes, tier: str, *remainder: Any
+) -> Event:
+    parent, packed, is_gone = remainder
     digests = Digests(bytes(packed))
     return Event(number, kind, namespace, kv_format, Digest(root), tier, Digest(parent), digests, is_gone)
 
 
-def _stored(one: Stored) -> list[Any]:
-    return [one.namespace, one.kv_format, bytes(one.root), list(one.tiers), bytes(one.parent), one.digests.packed]
+def _stored(run: Stored) -> list[Any]:
+    return [run.namespace, run.kv_format, bytes(run.root), list(run.tiers), bytes(run.parent), run.digests.packed]
 
 
 def _stored_read(namespace: str, kv_format: str, root: bytes, tiers: Any, parent: bytes, packed: bytes) -> Stored:

@@ -51,15 +51,15 @@ def installed_version(versions: Mapping[str, str] | None = None) -> str | None:
     return None
 
 
-def check_version(found: str | None, environ: Mapping[str, str] = os.environ) -> None:
+def check_version(version: str | None, environ: Mapping[str, str] = os.environ) -> None:
     """Raise UnknownVllm for an untested version, unless the environment allows it."""
-    if found is None:
+    if version is None:
         raise UnknownVllm("no vLLM is installed in this environment")
-    match = re.match(r"\d+\.\d+", found)
+    match = re.match(r"\d+\.\d+", version)
     if (match and match[0] in {row.version for row in TABLE}) or environ.get(UNTESTED) == "1":
         return
-    known = ", ".join(f"{row.version}.x" for row in TABLE)
+    tested_versions = ", ".join(f"{row.version}.x" for row in TABLE)
     raise UnknownVllm(
-        f"vLLM {found} was never tested with Luminet's scheduler, only {known}: "
+        f"vLLM {version} was never tested with Luminet's scheduler, only {tested_versions}: "
         f"install one of these, or set {UNTESTED}=1"
     )

@@ -36,11 +36,11 @@ class Answer:
         if event == "[DONE]":
             self._is_done = True
             return
-        found = json.loads(event)
-        if error := found.get("error"):
+        chunk = json.loads(event)
+        if error := chunk.get("error"):
             self.fail("an error in the stream", str(error.get("message")))
-        self._usage = found.get("usage") or self._usage
-        if any(_says_something(choice) for choice in found.get("choices", ())):
+        self._usage = chunk.get("usage") or self._usage
+        if any(_says_something(choice) for choice in chunk.get("choices", ())):
             self._piece(now)
 
     def _piece(self, now: float) -> None:
@@ -87,5 +87,5 @@ def _says_something(choice: Mapping[str, Any]) -> bool:
 
 def shown(text: str) -> str:
     """Return the text in one line, shortened."""
-    said = " ".join(text.split())
-    return said if len(said) <= SHOWN_CHARACTERS else f"{said[:SHOWN_CHARACTERS]}…"
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"

@@ -27,13 +27,18 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def ask(
-    opened: aiohttp.ClientSession, server: Server, asked: Asked, *, began: float | None = None, due: float | None = None
+    opened: aiohttp.ClientSession,
+    server: Server,
+    request: Asked,
+    *,
+    began: float | None = None,
+    due: float | None = None,
 ) -> Outcome:
     """Return the outcome of a request; errors of the server never raise.
 
     `began` is the start of the run, `due` the planned time of this request, both by `time.perf_counter`.
     """
-    body = json.dumps(server.body(asked)).encode()
+    body = json.dumps(server.body(request)).encode()
     now = time.perf_counter()
     answer = Answer(now, sent=now - (now if began is None else began), late=0.0 if due is None else max(0.0, now - due))
     try:
@@ -52,9 +57,9 @@ async def _listen(opened: aiohttp.ClientSession, server: Server, body: bytes, an
             return
         answer.headers(response.headers)
         reader = EventReader()
-        async for more in response.content.iter_any():
+        async for chunk in response.content.iter_any():
             now = time.perf_counter()
-            for event in reader.push(more):
+            for event in reader.push(chunk):
                 answer.take(event, now)
     answer.end()
 
@@ -63,10 +68,10 @@ def refusal(status: int, body: bytes) -> tuple[str, str]:
     """Return the kind of error, status with code, for counts, and the error's message."""
     try:
         error = json.loads(body)["error"]
-        code, said = error.get("code") or error.get("type"), str(error.get("message"))
+        code, message = error.get("code") or error.get("type"), str(error.get("message"))
     except (ValueError, LookupError, TypeError, AttributeError):
-        code, said = None, body.decode(errors="replace")
-    return f"HTTP {status} {code}" if isinstance(code, str) else f"HTTP {status}", said
+        code, message = None, body.decode(errors="replace")
+    return f"HTTP {status} {code}" if isinstance(code, str) else f"HTTP {status}", message
 
 
 def failure(problem: BaseException) -> tuple[str, str]:

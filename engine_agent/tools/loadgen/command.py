@@ -44,7 +44,7 @@ async def _measured(options: argparse.Namespace) -> int:
             await send_together(opened, server, _warmup(options, vocabulary), concurrency=options.concurrency or 1)
         outcomes = await _sent(opened, server, workload, options)
     _say(options, server, outcomes)
-    return FAILED if any(not one.is_answered for one in outcomes) else 0
+    return FAILED if any(not outcome.is_answered for outcome in outcomes) else 0
 
 
 def _server(options: argparse.Namespace) -> Server:
@@ -65,7 +65,7 @@ def workload_of(options: argparse.Namespace) -> list[Asked]:
         raise ToolError("--trace", "goes with --dataset trace, and --dataset trace with it")
     workload = _trace(options, vocabulary) if options.dataset == "trace" else _made(options, vocabulary)
     if options.longest:
-        workload = [asked for asked in workload if len(asked.tokens) <= options.longest]
+        workload = [request for request in workload if len(request.tokens) <= options.longest]
     if not workload:
         raise ToolError("--longest", f"no prompt is as short as {options.longest:,} tokens")
     if options.rate:
@@ -124,9 +124,9 @@ async def _sent(
 
 def _say(options: argparse.Namespace, server: Server, outcomes: Sequence[Outcome]) -> None:
     summary = summary_of(outcomes)
-    found = document(server, asked(options), summary, outcomes if options.details else ())
+    json_document = document(server, asked(options), summary, outcomes if options.details else ())
     text = table(summary, is_colourful=wants_colour(sys.stdout))
-    print_or_write(f"{headline(server, described(options, len(outcomes)))}\n\n{text}", found, options.json)
+    print_or_write(f"{headline(server, described(options, len(outcomes)))}\n\n{text}", json_document, options.json)
 
 
 def asked(options: argparse.Namespace) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def asked(options: argparse.Namespace) -> dict[str, Any]:
         "dataset", "requests", "input_tokens", "output_tokens", "prefix_tokens", "prefixes", "trace", "trace_scale",
         "longest", "seed", "warmup", "rate", "burstiness", "concurrency", "speed",
     )  # fmt: skip
-    return {name: str(found) if (found := getattr(options, name)) == float("inf") else found for name in names}
+    return {name: str(setting) if (setting := getattr(options, name)) == float("inf") else setting for name in names}
 
 
 def described(options: argparse.Namespace, count: int) -> str:

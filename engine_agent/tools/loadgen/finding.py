@@ -24,12 +24,12 @@ async def find_server(opened: aiohttp.ClientSession, server: Server, *, wants: s
         server = replace(server, model=await _only_model(opened, server))
     refused = ""
     for form in _forms(wants):
-        found = replace(server, form=form)
-        outcome = await ask(opened, found, Asked(vocabulary.draw(CALIBRATION_TOKENS, "calibration"), 1))
+        candidate = replace(server, form=form)
+        outcome = await ask(opened, candidate, Asked(vocabulary.draw(CALIBRATION_TOKENS, "calibration"), 1))
         if outcome.is_answered:
             if form.takes_ids or not outcome.prompt_tokens:
-                return found
-            return replace(found, form=replace(form, tokens_per_word=outcome.prompt_tokens / CALIBRATION_TOKENS))
+                return candidate
+            return replace(candidate, form=replace(form, tokens_per_word=outcome.prompt_tokens / CALIBRATION_TOKENS))
         refused = refused or told(outcome.error or "", outcome.detail)
     raise ToolError(server.path, refused)
 

@@ -95,20 +95,20 @@ def header_read(text: str) -> tuple[str, str]:
 def object_read(text: str) -> dict[str, Any]:
     """Parse a JSON object such as `{"kv_cache_dtype": "int4"}`."""
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(f"is no JSON: {problem}") from problem
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no JSON object")
-    return found
+    return parsed
 
 
 def rate_read(text: str) -> float:
     """Parse a rate such as `2.5` or `inf`."""
-    found = float_read(text)
-    if not found > 0:
+    rate = float_read(text)
+    if not rate > 0:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no rate above 0")
-    return found
+    return rate
 
 
 def range_read(text: str) -> tuple[int, int]:

@@ -33,5 +33,5 @@ class Outcome:
     @property
     def is_contradictory(self) -> bool:
         """Return whether header and usage have different numbers."""
-        both = (self.cached_tokens, self.header_cached_tokens)
-        return None not in both and both[0] != both[1]
+        counts = (self.cached_tokens, self.header_cached_tokens)
+        return None not in counts and counts[0] != counts[1]

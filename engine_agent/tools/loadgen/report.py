@@ -10,9 +10,9 @@ from engine_agent.tools.loadgen.summary import PERCENTILES, Spread, Summary
 from engine_agent.tools.report import BOLD, RED, aligned, format_number, format_percent, painted
 
 
-def headline(server: Server, what: str) -> str:
+def headline(server: Server, description: str) -> str:
     form = "chat" if server.form.is_chat else "token ids" if server.form.takes_ids else "text"
-    return f"{server.model} at {server.url} · {what} · {form}"
+    return f"{server.model} at {server.url} · {description} · {form}"
 
 
 def table(summary: Summary, *, is_colourful: bool = False) -> str:
@@ -26,14 +26,14 @@ def table(summary: Summary, *, is_colourful: bool = False) -> str:
 
 
 def document(
-    server: Server, asked: Mapping[str, Any], summary: Summary, outcomes: Sequence[Outcome] = ()
+    server: Server, options: Mapping[str, Any], summary: Summary, outcomes: Sequence[Outcome] = ()
 ) -> dict[str, Any]:
-    """Return the results as JSON. `asked` contains the options of the run; `outcomes` are added if given."""
-    found: dict[str, Any] = {
+    """Return the results as JSON. `options` contains the options of the run; `outcomes` are added if given."""
+    report: dict[str, Any] = {
         "url": server.url,
         "model": server.model,
         "form": asdict(server.form),
-        "asked": dict(asked),
+        "asked": dict(options),
         "requests": summary.requests,
         "answered": summary.answered,
         "seconds": summary.seconds,
@@ -57,8 +57,8 @@ def document(
         "ttft_ms_of_misses": _milliseconds(summary.ttft_of_misses),
     }
     if outcomes:
-        found["outcomes"] = [asdict(one) for one in outcomes]
-    return found
+        report["outcomes"] = [asdict(outcome) for outcome in outcomes]
+    return report
 
 
 def _counts(summary: Summary) -> str:
@@ -102,8 +102,8 @@ def _cells(name: str, spread: Spread) -> list[str]:
 def _errors(summary: Summary) -> list[str]:
     lines = []
     for kind, count in summary.errors.items():
-        said = summary.examples.get(kind)
-        lines.append(f"{count:,} failed: {kind}" + (f" ({said})" if said else ""))
+        example = summary.examples.get(kind)
+        lines.append(f"{count:,} failed: {kind}" + (f" ({example})" if example else ""))
     if summary.contradictions:
         lines.append(f"{summary.contradictions:,} answers name other cached tokens in the header than in the usage")
     return ["", *lines] if lines else []

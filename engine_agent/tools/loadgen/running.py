@@ -31,12 +31,12 @@ async def send_at(
     began = time.perf_counter()
     count = _Count(on_answer)
 
-    async def send(asked: Asked) -> Outcome:
-        due = began + (asked.at_seconds or 0.0) / speed
+    async def send(request: Asked) -> Outcome:
+        due = began + (request.at_seconds or 0.0) / speed
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        return count.one_more(await ask(opened, server, asked, began=began, due=due))
+        return count.one_more(await ask(opened, server, request, began=began, due=due))
 
-    return list(await asyncio.gather(*(send(asked) for asked in workload)))
+    return list(await asyncio.gather(*(send(request) for request in workload)))
 
 
 async def send_together(
@@ -50,12 +50,12 @@ async def send_together(
     """Send `concurrency` requests at a time, the next after each answer. Outcomes are in the workload's order."""
     began = time.perf_counter()
     count = _Count(on_answer)
-    left = iter(enumerate(workload))
+    remaining = iter(enumerate(workload))
     outcomes: dict[int, Outcome] = {}
 
     async def send_on() -> None:
-        for number, asked in left:
-            outcomes[number] = count.one_more(await ask(opened, server, asked, began=began))
+        for number, request in remaining:
+            outcomes[number] = count.one_more(await ask(opened, server, request, began=began))
 
     await asyncio.gather(*(send_on() for _ in range(min(concurrency, len(workload)))))
     return [outcomes[number] for number in range(len(workload))]
@@ -63,7 +63,7 @@ async def send_together(
 
 def timed(workload: Sequence[Asked], moments: Sequence[float]) -> list[Asked]:
     """Return the same requests at these moments."""
-    return [replace(asked, at_seconds=at) for asked, at in zip(workload, moments, strict=True)]
+    return [replace(request, at_seconds=at) for request, at in zip(workload, moments, strict=True)]
 
 
 class _Count:

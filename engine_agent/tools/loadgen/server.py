@@ -30,11 +30,11 @@ class Server:
     headers: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def body(self, asked: Asked) -> dict[str, Any]:
+    def body(self, request: Asked) -> dict[str, Any]:
         form = self.form
-        text = asked.tokens if form.takes_ids else as_text(asked.tokens, form.tokens_per_word)
+        text = request.tokens if form.takes_ids else as_text(request.tokens, form.tokens_per_word)
         prompt: dict[str, Any] = {"messages": [{"role": "user", "content": text}]} if form.is_chat else {"prompt": text}
-        body = {"model": self.model, **prompt, "max_tokens": asked.output_tokens, "temperature": 0, "stream": True}
+        body = {"model": self.model, **prompt, "max_tokens": request.output_tokens, "temperature": 0, "stream": True}
         body["stream_options"] = {"include_usage": True}
         if form.ignores_eos:
             body["ignore_eos"] = True

@@ -10,9 +10,9 @@ class EventReader:
         self._line = b""
         self._data: list[bytes] = []
 
-    def push(self, more: bytes) -> list[str]:
-        """Return the data of the events that end within `more`. Raises ValueError for an event that is too long."""
-        self._line += more
+    def push(self, chunk: bytes) -> list[str]:
+        """Return the data of the events that end within `chunk`. Raises ValueError for an event that is too long."""
+        self._line += chunk
         *lines, self._line = self._line.split(b"\n")
         if len(self._line) + sum(map(len, self._data)) > LONGEST_EVENT:
             raise ValueError("an event without an end")

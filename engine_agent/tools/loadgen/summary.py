@@ -64,27 +64,27 @@ class Summary:
 
 
 def summary_of(outcomes: Sequence[Outcome]) -> Summary:
-    answered = [one for one in outcomes if one.is_answered]
-    cached = [one.cached_tokens for one in answered if one.cached_tokens is not None]
-    failed = [one for one in outcomes if one.error is not None]
+    answered = [outcome for outcome in outcomes if outcome.is_answered]
+    cached = [outcome.cached_tokens for outcome in answered if outcome.cached_tokens is not None]
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
     return Summary(
         requests=len(outcomes),
         answered=len(answered),
         seconds=_seconds(outcomes),
-        prompt_tokens=sum(one.prompt_tokens for one in answered),
-        output_tokens=sum(one.output_tokens for one in answered),
+        prompt_tokens=sum(outcome.prompt_tokens for outcome in answered),
+        output_tokens=sum(outcome.output_tokens for outcome in answered),
         cached_tokens=sum(cached) if cached else None,
-        contradictions=sum(one.is_contradictory for one in answered),
-        errors=dict(Counter(one.error or "" for one in failed).most_common()),
-        examples={one.error or "": one.detail for one in reversed(failed)},
-        miss_reasons=dict(Counter(one.miss_reason for one in answered if one.miss_reason).most_common()),
-        ttft=spread_of(one.ttft_seconds for one in answered),
-        tpot=spread_of(one.tpot_seconds for one in answered),
-        gaps=spread_of(gap for one in answered for gap in one.gaps_seconds),
-        whole=spread_of(one.seconds for one in answered),
-        late=spread_of(one.late_seconds for one in outcomes),
-        ttft_of_hits=spread_of(one.ttft_seconds for one in answered if one.cached_tokens),
-        ttft_of_misses=spread_of(one.ttft_seconds for one in answered if one.cached_tokens == 0),
+        contradictions=sum(outcome.is_contradictory for outcome in answered),
+        errors=dict(Counter(outcome.error or "" for outcome in failed).most_common()),
+        examples={outcome.error or "": outcome.detail for outcome in reversed(failed)},
+        miss_reasons=dict(Counter(outcome.miss_reason for outcome in answered if outcome.miss_reason).most_common()),
+        ttft=spread_of(outcome.ttft_seconds for outcome in answered),
+        tpot=spread_of(outcome.tpot_seconds for outcome in answered),
+        gaps=spread_of(gap for outcome in answered for gap in outcome.gaps_seconds),
+        whole=spread_of(outcome.seconds for outcome in answered),
+        late=spread_of(outcome.late_seconds for outcome in outcomes),
+        ttft_of_hits=spread_of(outcome.ttft_seconds for outcome in answered if outcome.cached_tokens),
+        ttft_of_misses=spread_of(outcome.ttft_seconds for outcome in answered if outcome.cached_tokens == 0),
     )
 
 
@@ -108,4 +108,6 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 def _seconds(outcomes: Sequence[Outcome]) -> float:
     if not outcomes:
         return 0.0
-    return max(one.sent_seconds + one.seconds for one in outcomes) - min(one.sent_seconds for one in outcomes)
+    return max(outcome.sent_seconds + outcome.seconds for outcome in outcomes) - min(
+        outcome.sent_seconds for outcome in outcomes
+    )

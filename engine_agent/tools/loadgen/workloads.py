@@ -31,7 +31,7 @@ class Vocabulary:
 
     def draw(self, count: int, *seed: object) -> tuple[int, ...]:
         """Return tokens that depend on the seed only; a shorter result is the beginning of a longer one."""
-        random_ = random.Random(":".join(str(one) for one in seed))
+        random_ = random.Random(":".join(str(part) for part in seed))
         return tuple(random_.choices(range(self.first, self.last + 1), k=count))
 
 
@@ -60,8 +60,8 @@ def shared_prefix_prompts(
     order = [number % prefixes for number in range(count)]
     random.Random(f"{seed}:order").shuffle(order)
     return [
-        Asked(heads[which] + vocabulary.draw(input_tokens, seed, "tail", number), output_tokens)
-        for number, which in enumerate(order)
+        Asked(heads[prefix_index] + vocabulary.draw(input_tokens, seed, "tail", number), output_tokens)
+        for number, prefix_index in enumerate(order)
     ]
 
 
@@ -77,16 +77,18 @@ def trace_prompts(
 
     `scale` shortens every block and every answer, for a model with a shorter context than the trace's.
     """
-    long = max(1, round(block_tokens * scale))
+    block_length = max(1, round(block_tokens * scale))
     began = requests[0].at_seconds if requests else 0.0
-    asked = []
+    prompts = []
     for number, request in enumerate(requests):
-        tokens = [token for one in request.hash_ids for token in vocabulary.draw(long, seed, "block", one)]
-        wanted = max(1, round(request.input_tokens * scale))
-        rest = vocabulary.draw(max(0, wanted - len(tokens)), seed, "rest", number)
+        tokens = [
+            token for hash_id in request.hash_ids for token in vocabulary.draw(block_length, seed, "block", hash_id)
+        ]
+        input_tokens = max(1, round(request.input_tokens * scale))
+        rest = vocabulary.draw(max(0, input_tokens - len(tokens)), seed, "rest", number)
         output = max(1, round(request.output_tokens * scale))
-        asked.append(Asked((*tokens[:wanted], *rest), output, request.at_seconds - began))
-    return asked
+        prompts.append(Asked((*tokens[:input_tokens], *rest), output, request.at_seconds - began))
+    return prompts
 
 
 def as_text(tokens: Sequence[int], tokens_per_word: float) -> str:
@@ -97,8 +99,8 @@ def as_text(tokens: Sequence[int], tokens_per_word: float) -> str:
 
 def word(token: int) -> str:
     """Return a word of two syllables or more, different for different tokens."""
-    found = ""
-    while token or len(found) < 4:
+    letters = ""
+    while token or len(letters) < 4:
         token, syllable = divmod(token, len(SYLLABLES))
-        found = SYLLABLES[syllable] + found
-    return found
+        letters = SYLLABLES[syllable] + letters
+    return letters

@@ -90,14 +90,18 @@ class Artefact:
 
     def of(self, kv_format: str, scale_set: str = "") -> Measurement | None:
         """Return the measurement of a format and scale set, or None."""
-        matching = (one for one in self.measurements if (one.kv_format, one.scale_set) == (kv_format, scale_set))
+        matching = (
+            measurement
+            for measurement in self.measurements
+            if (measurement.kv_format, measurement.scale_set) == (kv_format, scale_set)
+        )
         return next(matching, None)
 
     def may_serve(self, kv_format: str, scale_set: str = "") -> bool:
         """Return whether this run allows a format to serve traffic."""
-        found = self.of(kv_format, scale_set)
+        measurement = self.of(kv_format, scale_set)
         is_sound = self.is_control_rejected and self.is_floor_passed and not self.is_quick
-        return is_sound and found is not None and found.verdict == "passed"
+        return is_sound and measurement is not None and measurement.verdict == "passed"
 
     @property
     def is_floor_passed(self) -> bool:
@@ -107,7 +111,7 @@ class Artefact:
         formats alike.
         """
         floor = [self.of(name) for name in FLOOR]
-        return all(one is not None and one.verdict == "passed" for one in floor)
+        return all(measurement is not None and measurement.verdict == "passed" for measurement in floor)
 
 
 def file_name(backend: str) -> str:
@@ -118,7 +122,9 @@ def file_name(backend: str) -> str:
 def document(artefact: Artefact) -> dict[str, Any]:
     """Return the artefact as JSON, with a digest over everything else."""
     content = {"schema": SCHEMA, **asdict(artefact)}
-    content["measurements"] = [{**one, **{name: list(one[name]) for name in TEXTS}} for one in content["measurements"]]
+    content["measurements"] = [
+        {**measurement, **{name: list(measurement[name]) for name in TEXTS}} for measurement in content["measurements"]
+    ]
     return {**content, "digest": _digest(content)}
 
 
@@ -145,12 +151,12 @@ def load_artefact(folder: Path, *, backend: str, model_revision: str | None = No
         raise ToolError(path, "schema", f"is not {SCHEMA}")
     if digest != _digest({"schema": SCHEMA, **content}):
         raise ToolError(path, "digest", "does not fit what the file says: it was changed after it was written")
-    found = _Reader(path).artefact(content)
-    if found.backend != backend:
-        raise ToolError(path, "backend", f"expected {backend}, found {found.backend}")
-    if model_revision is not None and found.model_revision != model_revision:
-        raise ToolError(path, "model_revision", f"expected {model_revision}, found {found.model_revision}")
-    return found
+    artefact = _Reader(path).artefact(content)
+    if artefact.backend != backend:
+        raise ToolError(path, "backend", f"expected {backend}, found {artefact.backend}")
+    if model_revision is not None and artefact.model_revision != model_revision:
+        raise ToolError(path, "model_revision", f"expected {model_revision}, found {artefact.model_revision}")
+    return artefact
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -164,43 +170,47 @@ class _Reader:
         self._path = path
 
     def artefact(self, content: object) -> Artefact:
-        given = self._fields("", content, Artefact)
-        many = self._kept("measurements", given["measurements"], list)
-        rows = [self._measurement(f"measurements[{index}]", one) for index, one in enumerate(many)]
-        versions = self._kept("versions", given["versions"], dict)
+        checked = self._fields("", content, Artefact)
+        entries = self._kept("measurements", checked["measurements"], list)
+        rows = [self._measurement(f"measurements[{index}]", entry) for index, entry in enumerate(entries)]
+        versions = self._kept("versions", checked["versions"], dict)
         for name, version in versions.items():
             self._kept(f"versions.{name}", version, str)
-        return Artefact(**{**given, "measurements": tuple(rows)})
+        return Artefact(**{**checked, "measurements": tuple(rows)})
 
-    def _measurement(self, where: str, content: object) -> Measurement:
-        given = self._fields(where, content, Measurement)
-        axes = self._kept(f"{where}.axes", given["axes"], dict)
-        for name, share in self._kept(f"{where}.needle", given["needle"], dict).items():
-            self._kept(f"{where}.needle.{name}", share, float)
-        if given["verdict"] not in VERDICTS:
-            raise ToolError(self._path, f"{where}.verdict", f"{given['verdict']!r} is none of {', '.join(VERDICTS)}")
-        texts = {name: self._texts(f"{where}.{name}", given[name]) for name in TEXTS}
-        figures = {name: Figures(**self._fields(f"{where}.axes.{name}", one, Figures)) for name, one in axes.items()}
-        return Measurement(**{**given, "axes": figures, **texts})
+    def _measurement(self, field_path: str, content: object) -> Measurement:
+        checked = self._fields(field_path, content, Measurement)
+        axes = self._kept(f"{field_path}.axes", checked["axes"], dict)
+        for name, share in self._kept(f"{field_path}.needle", checked["needle"], dict).items():
+            self._kept(f"{field_path}.needle.{name}", share, float)
+        if checked["verdict"] not in VERDICTS:
+            raise ToolError(
+                self._path, f"{field_path}.verdict", f"{checked['verdict']!r} is none of {', '.join(VERDICTS)}"
+            )
+        texts = {name: self._texts(f"{field_path}.{name}", checked[name]) for name in TEXTS}
+        figures = {
+            name: Figures(**self._fields(f"{field_path}.axes.{name}", axis, Figures)) for name, axis in axes.items()
+        }
+        return Measurement(**{**checked, "axes": figures, **texts})
 
-    def _texts(self, where: str, content: object) -> tuple[str, ...]:
-        return tuple(self._kept(where, one, str) for one in self._kept(where, content, list))
+    def _texts(self, field_path: str, content: object) -> tuple[str, ...]:
+        return tuple(self._kept(field_path, text, str) for text in self._kept(field_path, content, list))
 
-    def _fields(self, where: str, content: object, kind: type[Artefact | Measurement | Figures]) -> dict[str, Any]:
+    def _fields(self, field_path: str, content: object, kind: type[Artefact | Measurement | Figures]) -> dict[str, Any]:
         """Return exactly the fields of `kind`, with simple ones checked for their type."""
-        given = self._kept(where, content, dict)
-        prefix = f"{where}." if where else ""
-        for one in fields(kind):
-            if one.name not in given:
-                raise ToolError(self._path, prefix + one.name, "is missing")
-            if one.type in (str, int, float, bool):
-                self._kept(prefix + one.name, given[one.name], one.type)
-        if strange := given.keys() - {one.name for one in fields(kind)}:
-            raise ToolError(self._path, prefix + min(strange), f"is no field of {SCHEMA}")
-        return dict(given)
+        checked = self._kept(field_path, content, dict)
+        prefix = f"{field_path}." if field_path else ""
+        for field in fields(kind):
+            if field.name not in checked:
+                raise ToolError(self._path, prefix + field.name, "is missing")
+            if field.type in (str, int, float, bool):
+                self._kept(prefix + field.name, checked[field.name], field.type)
+        if unknown_fields := checked.keys() - {field.name for field in fields(kind)}:
+            raise ToolError(self._path, prefix + min(unknown_fields), f"is no field of {SCHEMA}")
+        return dict(checked)
 
-    def _kept(self, where: str, value: Any, kind: type) -> Any:
+    def _kept(self, field_path: str, value: Any, kind: type) -> Any:
         is_right = type(value) is kind or (kind is float and type(value) is int)
         if not is_right or (kind is float and not math.isfinite(value)):
-            raise ToolError(self._path, where, f"{value!r} is no {kind.__name__}")
+            raise ToolError(self._path, field_path, f"{value!r} is no {kind.__name__}")
         return value

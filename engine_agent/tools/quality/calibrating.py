@@ -59,20 +59,21 @@ def _calibrated(options: argparse.Namespace) -> int:
     sequences = sequences_of(Tokens(options.model), documents, length=window, most=options.tokens)
     if sequences.numel() < LEAST:
         raise ToolError(options.text, f"{sequences.numel()} tokens are too few to calibrate on; {LEAST} at least")
-    found = calibrate(
+    calibration = calibrate(
         load_model(options.model, device=options.device, most_positions=window),
         sequences,
         model_revision=model_revision(options.model),
         text_sha256=sha256(options.text.read_bytes()).hexdigest(),
     )
-    path = save_calibration(found, options.model)
-    digests = digests_of(found)
+    path = save_calibration(calibration, options.model)
+    digests = digests_of(calibration)
     if options.json:
-        print(json.dumps({"file": str(path), "tokens": found.tokens, "scale_sets": digests}))
+        print(json.dumps({"file": str(path), "tokens": calibration.tokens, "scale_sets": digests}))
         return 0
-    largest, values = found.key_amax.max().item(), found.value_amax.max().item()
+    largest, values = calibration.key_amax.max().item(), calibration.value_amax.max().item()
     print(
-        f"{found.tokens:,} tokens · largest key element {largest:.3g} from its mean, largest value element {values:.3g}"
+        f"{calibration.tokens:,} tokens · largest key element {largest:.3g} from its mean, "
+        f"largest value element {values:.3g}"
     )
     for name, digest in digests.items():
         print(f"{name:10}{digest}")
@@ -80,7 +81,9 @@ def _calibrated(options: argparse.Namespace) -> int:
     return 0
 
 
-def digests_of(found: Calibration) -> dict[str, str]:
+def digests_of(calibration: Calibration) -> dict[str, str]:
     """Return the digest of the scale set of each format that uses one."""
-    digests = {name: scale_set(found, one).digest for name, one in KV_FORMATS.items() if one.is_offered}
+    digests = {
+        name: scale_set(calibration, kv_format).digest for name, kv_format in KV_FORMATS.items() if kv_format.is_offered
+    }
     return {name: digest for name, digest in digests.items() if digest != NEUTRAL}

@@ -78,8 +78,8 @@ def device_named(text: str) -> str:
 
 def plan_of(options: argparse.Namespace) -> Plan:
     plan = QUICK if options.quick else Plan()
-    given = {name: getattr(options, name) for name in ("formats", "documents", "tokens")}
-    return replace(plan, **{name: value for name, value in given.items() if value is not None})
+    overrides = {name: getattr(options, name) for name in ("formats", "documents", "tokens")}
+    return replace(plan, **{name: value for name, value in overrides.items() if value is not None})
 
 
 def _measured(options: argparse.Namespace) -> int:
@@ -104,8 +104,8 @@ def _measured(options: argparse.Namespace) -> int:
 
 def _written(options: argparse.Namespace, plan: Plan, artefact: Artefact) -> list[Path]:
     """Write the results: of a complete run next to the model, where others look for it, of a partial one on request."""
-    everything = replace(plan, formats=Plan().formats) == Plan() and set(plan.formats) == set(KV_FORMATS)
-    is_whole = everything and not artefact.is_quick
+    is_complete = replace(plan, formats=Plan().formats) == Plan() and set(plan.formats) == set(KV_FORMATS)
+    is_whole = is_complete and not artefact.is_quick
     folder = options.out or (options.model if is_whole else None)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -38,25 +38,25 @@ def gate_of(kv_format: str) -> Gate:
     return GATES.get(kv_format, LOOSEST)
 
 
-def judged(what: str, value: float, low: float, high: float, bound: float, unit: str = "") -> Finding:
+def judged(name: str, value: float, low: float, high: float, bound: float, unit: str = "") -> Finding:
     """Judge a figure, with its interval, that must not exceed its bound."""
-    shown = f"{what} {value:.3g}{unit} [{low:.3g}, {high:.3g}], bound {bound:g}{unit}"
+    text = f"{name} {value:.3g}{unit} [{low:.3g}, {high:.3g}], bound {bound:g}{unit}"
     if high <= bound:
-        return Finding(what, "passed", shown)
+        return Finding(name, "passed", text)
     if low > bound:
-        return Finding(what, "failed", shown)
-    return Finding(what, "unresolved", f"{shown}: not resolved, more text is needed")
+        return Finding(name, "failed", text)
+    return Finding(name, "unresolved", f"{text}: not resolved, more text is needed")
 
 
-def judged_share(what: str, value: float, least: float) -> Finding:
+def judged_share(name: str, value: float, least: float) -> Finding:
     """Judge a share that must not be below its bound."""
     return Finding(
-        what, "passed" if value >= least else "failed", f"{what} {100 * value:.2f} %, at least {100 * least:g} %"
+        name, "passed" if value >= least else "failed", f"{name} {100 * value:.2f} %, at least {100 * least:g} %"
     )
 
 
-def judged_fact(what: str, is_so: bool, text: str) -> Finding:
-    return Finding(what, "passed" if is_so else "failed", text)
+def judged_fact(name: str, is_so: bool, text: str) -> Finding:
+    return Finding(name, "passed" if is_so else "failed", text)
 
 
 def overall(findings: Sequence[Finding]) -> Verdict:

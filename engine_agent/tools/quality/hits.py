@@ -28,29 +28,31 @@ def hit_equals_miss(reader: Reader, document: Tensor, cuts: Sequence[int] = CUTS
     whole, earlier, later = (rows.of(number) for number in range(3))
     block = reader.layout.block_tokens
     logits = _read(reader, rows.arena, whole, document, 0, length)
-    wrong = []
+    wrong_cuts = []
     for cut in (cut for cut in cuts if cut < length):
         assert cut % block == 0, "a prefix is found in whole blocks"
         _read(reader, rows.arena, earlier, document, 0, min(cut + MORE, length))
         shared = earlier[: cut // block] + later[cut // block :]
-        found = _read(reader, rows.arena, shared, document, cut, length)
-        is_same = torch.equal(found, logits[cut:])
+        hit_logits = _read(reader, rows.arena, shared, document, cut, length)
+        is_same = torch.equal(hit_logits, logits[cut:])
         size = reader.layout.page_bytes
-        for one, other in list(zip(whole, shared, strict=True))[: length // block]:
-            is_same &= torch.equal(rows.arena[one : one + size], rows.arena[other : other + size])
+        for whole_page, shared_page in list(zip(whole, shared, strict=True))[: length // block]:
+            is_same &= torch.equal(
+                rows.arena[whole_page : whole_page + size], rows.arena[shared_page : shared_page + size]
+            )
         if not is_same:
-            wrong.append(cut)
-    return wrong
+            wrong_cuts.append(cut)
+    return wrong_cuts
 
 
 def _read(reader: Reader, arena: Tensor, pages: list[int], document: Tensor, begin: int, end: int) -> Tensor:
     """Return the logits of the tokens from `begin` to `end`."""
-    found = []
+    hidden_parts = []
     while begin < end:
         stop = (begin // TILE_TOKENS + 1) * TILE_TOKENS
         tokens = document.new_zeros(stop - begin)
         tokens[: min(stop, end) - begin] = document[begin : min(stop, end)]
         hidden = reader.step(arena, [Row(pages, begin, stop)], tokens)
-        found.append(hidden[: min(stop, end) - begin])
+        hidden_parts.append(hidden[: min(stop, end) - begin])
         begin = stop
-    return reader.model.logits(torch.cat(found))
+    return reader.model.logits(torch.cat(hidden_parts))

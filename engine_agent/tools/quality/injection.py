@@ -42,10 +42,10 @@ def outliers(config: ModelConfig, *, device: torch.device | str = "cpu") -> Inje
     heads = config.layers * config.kv_heads
     offsets = torch.zeros(heads, config.head_size)
     for head in offsets:
-        places = torch.randperm(config.head_size, generator=chance)[:CHANNELS]
+        channels = torch.randperm(config.head_size, generator=chance)[:CHANNELS]
         sizes = LEAST + (MOST - LEAST) * torch.rand(CHANNELS, generator=chance)
         signs = torch.randint(0, 2, (CHANNELS,), generator=chance) * 2 - 1
-        head[places] = sizes * signs
+        head[channels] = sizes * signs
     return Injection(offsets.view(config.layers, config.kv_heads, config.head_size).to(device))
 
 

@@ -24,9 +24,9 @@ class Estimate:
     high: float
 
 
-def divergence(reference: Tensor, other: Tensor) -> Tensor:
-    """Return KL(reference || other) of each row, in nats; both are log-probabilities [tokens, vocab]."""
-    return (reference.exp() * (reference - other)).sum(-1)
+def divergence(reference: Tensor, compared: Tensor) -> Tensor:
+    """Return KL(reference || compared) of each row, in nats; both are log-probabilities [tokens, vocab]."""
+    return (reference.exp() * (reference - compared)).sum(-1)
 
 
 def token_losses(log_probabilities: Tensor, following: Tensor) -> Tensor:
@@ -53,35 +53,35 @@ class Comparison:
     divergences: list[Tensor] = field(default_factory=list)  # by token
     decoded: list[Tensor] = field(default_factory=list)  # the decoded part of `divergences`
 
-    def add(self, document: int, reference: Tensor, other: Tensor, following: Tensor, *, decoded: int) -> None:
+    def add(self, document: int, reference: Tensor, compared: Tensor, following: Tensor, *, decoded: int) -> None:
         """Add a part of a document: two [tokens, vocab] log-probabilities and the next tokens, decoded ones last."""
-        found = divergence(reference, other).cpu()
+        divergences = divergence(reference, compared).cpu()
         sums = self.documents.setdefault(document, Sums())
-        sums.loss += token_losses(other, following).double().sum().item()
+        sums.loss += token_losses(compared, following).double().sum().item()
         sums.reference_loss += token_losses(reference, following).double().sum().item()
-        sums.divergence += found.double().sum().item()
+        sums.divergence += divergences.double().sum().item()
         sums.tokens += len(following)
-        self.agreements += int((reference.argmax(-1) == other.argmax(-1)).sum())
-        self.divergences.append(found)
-        self.decoded.append(found[len(found) - decoded :])
+        self.agreements += int((reference.argmax(-1) == compared.argmax(-1)).sum())
+        self.divergences.append(divergences)
+        self.decoded.append(divergences[len(divergences) - decoded :])
 
-    def merge(self, other: "Comparison") -> None:
+    def merge(self, part: "Comparison") -> None:
         """Add another part of the same reading."""
-        for number, more in other.documents.items():
+        for number, part_sums in part.documents.items():
             sums = self.documents.setdefault(number, Sums())
             for name in ("loss", "reference_loss", "divergence", "tokens"):
-                setattr(sums, name, getattr(sums, name) + getattr(more, name))
-        self.agreements += other.agreements
-        self.divergences += other.divergences
-        self.decoded += other.decoded
+                setattr(sums, name, getattr(sums, name) + getattr(part_sums, name))
+        self.agreements += part.agreements
+        self.divergences += part.divergences
+        self.decoded += part.decoded
 
     @property
     def tokens(self) -> int:
-        return sum(one.tokens for one in self.documents.values())
+        return sum(sums.tokens for sums in self.documents.values())
 
     @property
     def perplexity(self) -> float:
-        return math.exp(sum(one.loss for one in self.documents.values()) / self.tokens)
+        return math.exp(sum(sums.loss for sums in self.documents.values()) / self.tokens)
 
     @property
     def agreement(self) -> float:
@@ -98,21 +98,21 @@ class Comparison:
 
     def delta_percent(self) -> Estimate:
         """Return the rise of perplexity, in %."""
-        found = self._per_token([one.loss - one.reference_loss for one in self.documents.values()])
-        return Estimate(*(100 * math.expm1(one) for one in (found.value, found.low, found.high)))
+        rise = self._per_token([sums.loss - sums.reference_loss for sums in self.documents.values()])
+        return Estimate(*(100 * math.expm1(exponent) for exponent in (rise.value, rise.low, rise.high)))
 
     def mean_divergence(self) -> Estimate:
-        return self._per_token([one.divergence for one in self.documents.values()])
+        return self._per_token([sums.divergence for sums in self.documents.values()])
 
     def _per_token(self, sums: Sequence[float]) -> Estimate:
-        return per_token(sums, [one.tokens for one in self.documents.values()])
+        return per_token(sums, [document_sums.tokens for document_sums in self.documents.values()])
 
 
 def per_token(sums: Sequence[float], tokens: Sequence[int]) -> Estimate:
     """Return the mean over all tokens, with a bootstrap interval over documents."""
     amounts = torch.tensor([sums, tokens], dtype=torch.float64)
-    drawn = torch.randint(len(sums), (RESAMPLES, len(sums)), generator=torch.Generator().manual_seed(SEED))
-    totals = amounts[:, drawn].sum(-1)
+    resampled = torch.randint(len(sums), (RESAMPLES, len(sums)), generator=torch.Generator().manual_seed(SEED))
+    totals = amounts[:, resampled].sum(-1)
     tail = (1 - CONFIDENCE) / 2
     low, high = (totals[0] / totals[1]).quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return Estimate(sum(sums) / sum(tokens), low, high)

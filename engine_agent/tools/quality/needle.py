@@ -28,12 +28,12 @@ def keys_of(cosine: float, *, keys: int = KEYS, seed: int = SEED) -> tuple[Tenso
     """Return keys without their outliers, [keys, HEAD_SIZE], and the outliers, [HEAD_SIZE]."""
     chance = torch.Generator().manual_seed(seed)
     centres = torch.randn(keys // CLUSTER, 1, HEAD_SIZE, generator=chance)
-    apart = torch.randn(keys // CLUSTER, CLUSTER, HEAD_SIZE, generator=chance)
-    alike = (cosine**0.5 * centres + (1 - cosine) ** 0.5 * apart).flatten(0, 1)
+    deviations = torch.randn(keys // CLUSTER, CLUSTER, HEAD_SIZE, generator=chance)
+    alike = (cosine**0.5 * centres + (1 - cosine) ** 0.5 * deviations).flatten(0, 1)
     alike = functional.normalize(alike, dim=-1) * HEAD_SIZE**0.5  # of equal length, or the longest would win
     outliers = torch.zeros(HEAD_SIZE)
-    places = torch.randperm(HEAD_SIZE, generator=chance)[:OUTLIERS]
-    outliers[places] = LEAST + (MOST - LEAST) * torch.rand(OUTLIERS, generator=chance)
+    channels = torch.randperm(HEAD_SIZE, generator=chance)[:OUTLIERS]
+    outliers[channels] = LEAST + (MOST - LEAST) * torch.rand(OUTLIERS, generator=chance)
     return alike, outliers
 
 
@@ -46,26 +46,26 @@ def found_share(
     device: torch.device | str = "cpu",
 ) -> float:
     """Return the share of retrieved keys. `is_centred`: with key means, from other keys with the same outliers."""
-    wanted, outliers = keys_of(cosine, keys=keys)
+    sought_keys, outliers = keys_of(cosine, keys=keys)
     values = torch.randn(keys, HEAD_SIZE, generator=torch.Generator().manual_seed(SEED + 1))
     layout = PageLayout(kv_format, layers=1, kv_heads=1, head_size=HEAD_SIZE)
     scales = neutral_scales(layout, device)
     if is_centred:
-        others, _ = keys_of(cosine, keys=keys, seed=SEED + 2)
-        scales = ScaleSet(scales.keys, scales.values, (others.mean(0) + outliers).view(1, 1, -1).to(device))
+        calibration_keys, _ = keys_of(cosine, keys=keys, seed=SEED + 2)
+        scales = ScaleSet(scales.keys, scales.values, (calibration_keys.mean(0) + outliers).view(1, 1, -1).to(device))
     arena = torch.zeros(keys // layout.block_tokens * layout.page_bytes, dtype=torch.uint8, device=device)
     pages = list(range(0, arena.numel(), layout.page_bytes))
-    places = [(page, slot) for page in pages for slot in range(layout.block_tokens)]
-    table = write_table(arena, layout, [page for page, _ in places], [slot for _, slot in places])
-    written, answers = (wanted + outliers).to(device)[:, None], values.to(device)[:, None]
+    positions = [(page, slot) for page in pages for slot in range(layout.block_tokens)]
+    table = write_table(arena, layout, [page for page, _ in positions], [slot for _, slot in positions])
+    written, answers = (sought_keys + outliers).to(device)[:, None], values.to(device)[:, None]
     kv_write(arena, table, 0, written, answers, scales.layer(0))
     reads = page_table(arena, layout, [pages], [keys])
-    found = []
-    for queries in wanted.to(device).split(QUERIES):
-        asked = (queries * (SHARPNESS / HEAD_SIZE**0.5))[None]
-        out, _ = paged_decode(asked, arena, reads, 0, scales.layer(0), softmax_scale=1.0)
-        found.append(_nearest(out[0].float(), answers[:, 0]))
-    return (torch.cat(found).cpu() == torch.arange(keys)).float().mean().item()
+    nearest = []
+    for queries in sought_keys.to(device).split(QUERIES):
+        scaled_queries = (queries * (SHARPNESS / HEAD_SIZE**0.5))[None]
+        out, _ = paged_decode(scaled_queries, arena, reads, 0, scales.layer(0), softmax_scale=1.0)
+        nearest.append(_nearest(out[0].float(), answers[:, 0]))
+    return (torch.cat(nearest).cpu() == torch.arange(keys)).float().mean().item()
 
 
 def _nearest(out: Tensor, values: Tensor) -> Tensor:

@@ -55,14 +55,14 @@ class Observer:
         self.tokens += len(keys) if layer == 0 else 0
 
     def found(self, *, model_revision: str, text_sha256: str) -> Calibration:
-        means = [(seen.total / self.tokens).float() for seen in self.layers]
-        reaches = [
-            torch.maximum(seen.high - mean, mean - seen.low) for seen, mean in zip(self.layers, means, strict=True)
+        means = [(layer.total / self.tokens).float() for layer in self.layers]
+        amplitudes = [
+            torch.maximum(layer.high - mean, mean - layer.low) for layer, mean in zip(self.layers, means, strict=True)
         ]
         return Calibration(
-            key_amax=torch.stack([reach.amax(-1) for reach in reaches]).clamp_min(SMALLEST).cpu(),
+            key_amax=torch.stack([amplitude.amax(-1) for amplitude in amplitudes]).clamp_min(SMALLEST).cpu(),
             key_mean=torch.stack(means).cpu(),
-            value_amax=torch.stack([seen.value_amax for seen in self.layers]).clamp_min(SMALLEST).cpu(),
+            value_amax=torch.stack([layer.value_amax for layer in self.layers]).clamp_min(SMALLEST).cpu(),
             model_revision=model_revision,
             text_sha256=text_sha256,
             tokens=self.tokens,

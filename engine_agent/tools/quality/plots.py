@@ -24,9 +24,13 @@ def write_plots(artefact: Artefact, folder: Path) -> list[Path]:
 
 def fact(artefact: Artefact) -> str:
     """Return the plot's main result, in a sentence."""
-    passed = [one for one in artefact.measurements if one.verdict == "passed" and one.kv_format in GATES]
-    leanest = min(passed, key=lambda one: one.token_bytes, default=None)
-    baseline = next(one for one in artefact.measurements if one.kv_format == BASELINE)
+    passed = [
+        measurement
+        for measurement in artefact.measurements
+        if measurement.verdict == "passed" and measurement.kv_format in GATES
+    ]
+    leanest = min(passed, key=lambda measurement: measurement.token_bytes, default=None)
+    baseline = next(measurement for measurement in artefact.measurements if measurement.kv_format == BASELINE)
     if leanest is None or leanest.kv_format in FLOOR:
         return "No format below bf16 passes"
     times = baseline.token_bytes / leanest.token_bytes
@@ -34,19 +38,19 @@ def fact(artefact: Artefact) -> str:
 
 
 def _drawn(artefact: Artefact) -> Any:
-    drawn = new_figure(11, 5.6)
-    axes = drawn.subplots(1, 2, sharey=True)
+    figure = new_figure(11, 5.6)
+    axes = figure.subplots(1, 2, sharey=True)
     titles = (fact(artefact), "With outlier channels in every key (colours: verdicts without)")
     for axis, name, title in zip(axes, AXES, titles, strict=True):
         _panel(axis, artefact, name)
         axis.set_title(title, loc="left", pad=10)
     axes[0].set_ylabel("mean KL against bf16 (bf16 against fp32) [nats per token]")
     handles = [_mark(axes[0], *mark) for mark in _legend()]
-    drawn.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
-    drawn.canvas.draw()  # afterwards the positions of points are known
+    figure.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
+    figure.canvas.draw()  # afterwards the positions of points are known
     for axis, name in zip(axes, AXES, strict=True):
         _named(axis, artefact, name)
-    return drawn
+    return figure
 
 
 def _panel(axis: Any, artefact: Artefact, name: str) -> None:
@@ -54,52 +58,71 @@ def _panel(axis: Any, artefact: Artefact, name: str) -> None:
     axis.set_yscale("log")
     axis.set_xlabel("bytes per token, keys and values of all layers, logarithmic", loc="left")
     tidy(axis, grid="both")
-    shown = [one for one in artefact.measurements if one.kv_format != EXACT and name in one.axes]
-    for one in shown:
-        _point(axis, one, one.axes[name])
+    plotted = [
+        measurement
+        for measurement in artefact.measurements
+        if measurement.kv_format != EXACT and name in measurement.axes
+    ]
+    for measurement in plotted:
+        _point(axis, measurement, measurement.axes[name])
     sizes: list[int] = []
-    for size in sorted({one.token_bytes for one in shown}):
+    for size in sorted({measurement.token_bytes for measurement in plotted}):
         sizes += [size] if not sizes or size > 1.1 * sizes[-1] else []  # closer ones would overlap
     axis.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=45, ha="right")
     axis.set_xticks([], minor=True)
     axis.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.5)
 
 
-def _point(axis: Any, one: Measurement, figures: Figures) -> None:
+def _point(axis: Any, measurement: Measurement, figures: Figures) -> None:
     value = max(figures.divergence, LEAST)
     low, high = value - max(figures.divergence_low, LEAST), figures.divergence_high - value
     axis.errorbar(
-        one.token_bytes,
+        measurement.token_bytes,
         value,
         yerr=[[max(0.0, low)], [max(0.0, high)]],
-        marker="D" if one.is_calibrated else "o",
+        marker="D" if measurement.is_calibrated else "o",
         markersize=7,
-        markerfacecolor="white" if one.is_calibrated else COLOURS[one.verdict],
-        color=COLOURS[one.verdict],
+        markerfacecolor="white" if measurement.is_calibrated else COLOURS[measurement.verdict],
+        color=COLOURS[measurement.verdict],
         linewidth=1.2,
     )
 
 
 def _named(axis: Any, artefact: Artefact, name: str) -> None:
     """Write each format's name next to the upper one of its points, where it covers nothing. Needs final limits."""
-    shown = [one for one in artefact.measurements if one.kv_format != EXACT and name in one.axes]
-    places = {id(one): axis.transData.transform((one.token_bytes, _height(one, name))) for one in shown}
-    taken = [(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in places.values()]
-    upper = {one.kv_format: one for one in sorted(shown, key=lambda one: _height(one, name))}
-    for one in upper.values():
-        text = f"{one.kv_format} (control)" if one.kv_format == CONTROL else one.kv_format
-        x, y = places[id(one)]
+    plotted = [
+        measurement
+        for measurement in artefact.measurements
+        if measurement.kv_format != EXACT and name in measurement.axes
+    ]
+    points = {
+        id(measurement): axis.transData.transform((measurement.token_bytes, _height(measurement, name)))
+        for measurement in plotted
+    }
+    occupied = [(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in points.values()]
+    upper = {
+        measurement.kv_format: measurement
+        for measurement in sorted(plotted, key=lambda measurement: _height(measurement, name))
+    }
+    for measurement in upper.values():
+        text = f"{measurement.kv_format} (control)" if measurement.kv_format == CONTROL else measurement.kv_format
+        x, y = points[id(measurement)]
         boxes = [(_box(x, y, text, offset), offset) for offset in OFFSETS]
-        box, (right, up) = next((free for free in boxes if not _is_hidden(free[0], taken)), boxes[0])
+        box, (right, up) = next((free for free in boxes if not _is_hidden(free[0], occupied)), boxes[0])
         side = "left" if right > 0 else "right" if right < 0 else "center"
         axis.annotate(
-            text, (one.token_bytes, _height(one, name)), (right, up), textcoords="offset points", va="center", ha=side
+            text,
+            (measurement.token_bytes, _height(measurement, name)),
+            (right, up),
+            textcoords="offset points",
+            va="center",
+            ha=side,
         )
-        taken.append(box)
+        occupied.append(box)
 
 
-def _height(one: Measurement, name: str) -> float:
-    return max(one.axes[name].divergence, LEAST)
+def _height(measurement: Measurement, name: str) -> float:
+    return max(measurement.axes[name].divergence, LEAST)
 
 
 def _box(x: float, y: float, text: str, offset: tuple[int, int]) -> Box:
@@ -110,8 +133,11 @@ def _box(x: float, y: float, text: str, offset: tuple[int, int]) -> Box:
     return left, middle - 0.7 * LETTER, left + width, middle + 0.7 * LETTER
 
 
-def _is_hidden(box: Box, taken: list[Box]) -> bool:
-    return any(box[0] < other[2] and box[2] > other[0] and box[1] < other[3] and box[3] > other[1] for other in taken)
+def _is_hidden(box: Box, occupied: list[Box]) -> bool:
+    return any(
+        box[0] < occupied_box[2] and box[2] > occupied_box[0] and box[1] < occupied_box[3] and box[3] > occupied_box[1]
+        for occupied_box in occupied
+    )
 
 
 def _legend() -> list[tuple[str, str, bool]]:

@@ -31,14 +31,14 @@ def publishing_checked(is_quick: bool, environ: Mapping[str, str] = os.environ) 
 
 def publish(artefact: Artefact, model: str, *, url: str, token: str) -> list[str]:
     """Publish an artefact under the agents' model name. Return each format with its stored result. Raises ToolError."""
-    told = document(artefact)
+    body = document(artefact)
     request = Request(  # publishing_checked has checked the scheme
         url + PATH,
-        data=json.dumps({"model": model, "artefact": told}).encode(),
+        data=json.dumps({"model": model, "artefact": body}).encode(),
         headers={
             "Authorization": f"Bearer {token}",
             "Content-Type": "application/json",
-            "Idempotency-Key": f"quality-{told['digest']}",
+            "Idempotency-Key": f"quality-{body['digest']}",
         },
     )
     try:
@@ -48,12 +48,12 @@ def publish(artefact: Artefact, model: str, *, url: str, token: str) -> list[str
         raise ToolError(f"{url}: {_why(refused)}") from None
     except (URLError, HTTPException, OSError, ValueError, KeyError) as problem:
         raise ToolError(f"{url}: {problem}") from None
-    return [f"{one['kv_dtype']} {one['verdict']}" for one in results]
+    return [f"{format_result['kv_dtype']} {format_result['verdict']}" for format_result in results]
 
 
 def _why(refused: HTTPError) -> str:
     try:
-        told = json.loads(refused.read())
-        return f"{refused.code}: {told['detail']}"
+        problem = json.loads(refused.read())
+        return f"{refused.code}: {problem['detail']}"
     except (ValueError, KeyError, TypeError, OSError):
         return f"answers with status {refused.code}"

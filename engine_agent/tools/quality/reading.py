@@ -63,19 +63,19 @@ class DenseAttention:
             part.unflatten(0, (self.sequences, -1)).transpose(1, 2)
             for part in (apply_rope(queries, self.rope), apply_rope(keys, self.rope), values)
         )
-        seen = _seen(q.shape[2], self.windows[layer], q.device)
-        mixed: Tensor = functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=seen, is_causal=seen is None, enable_gqa=True
+        mask = _seen(q.shape[2], self.windows[layer], q.device)
+        attended: Tensor = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True
         )
-        return mixed.transpose(1, 2).flatten(0, 1)
+        return attended.transpose(1, 2).flatten(0, 1)
 
 
 def _seen(tokens: int, window: int | None, device: torch.device) -> Tensor | None:
     """Return a mask of which token sees which; None: each sees all before it."""
     if window is None:
         return None
-    everything = torch.ones(tokens, tokens, dtype=torch.bool, device=device)
-    return everything.tril() & everything.triu(1 - window)
+    full_mask = torch.ones(tokens, tokens, dtype=torch.bool, device=device)
+    return full_mask.tril() & full_mask.triu(1 - window)
 
 
 @dataclass(slots=True)
@@ -132,8 +132,8 @@ class Reader:
         read = []
         for begin, end in steps:
             rows = [Row(pages.of(sequence), begin, end) for sequence in range(sequences)]
-            found = self.step(pages.arena, rows, documents[:, begin:end].flatten(), is_decode=begin >= prompt)
-            read.append(found.unflatten(0, (sequences, -1)))
+            step_output = self.step(pages.arena, rows, documents[:, begin:end].flatten(), is_decode=begin >= prompt)
+            read.append(step_output.unflatten(0, (sequences, -1)))
         return torch.cat(read, dim=1)
 
     def step(self, arena: Tensor, rows: Sequence[Row], tokens: Tensor, *, is_decode: bool = False) -> Tensor:

@@ -35,7 +35,7 @@ def headline(artefact: Artefact) -> str:
 
 
 def table(artefact: Artefact, *, is_colourful: bool = False) -> str:
-    rows = [_cells(one, is_colourful) for one in artefact.measurements]
+    rows = [_cells(measurement, is_colourful) for measurement in artefact.measurements]
     heads, *lines = aligned([HEADS, *rows], left=TEXTS)
     top = [painted(CAPTION, DIM, is_colourful), painted(heads, BOLD, is_colourful)]
     return "\n".join([*top, *lines, "", *remarks(artefact)])
@@ -43,24 +43,24 @@ def table(artefact: Artefact, *, is_colourful: bool = False) -> str:
 
 def remarks(artefact: Artefact) -> list[str]:
     """Return the reasons why formats did not pass, and whether the suite itself is valid."""
-    found = []
-    for one in artefact.measurements:
-        found += [f"{one.kv_format}, {label(one)}: {text}" for text in one.shortcomings]
+    reasons = []
+    for measurement in artefact.measurements:
+        reasons += [f"{measurement.kv_format}, {label(measurement)}: {text}" for text in measurement.shortcomings]
     if not artefact.is_control_rejected:
-        found.append("The control (int2) was not rejected: this run is blind, and says nothing of any format.")
+        reasons.append("The control (int2) was not rejected: this run is blind, and says nothing of any format.")
     if not artefact.is_floor_passed:
         floor = " or ".join(FLOOR)
-        found.append(f"{floor} did not pass: something is wrong with all formats alike, and none may be served.")
-    return found
+        reasons.append(f"{floor} did not pass: something is wrong with all formats alike, and none may be served.")
+    return reasons
 
 
-def _cells(one: Measurement, is_colourful: bool) -> list[str]:
-    plain, outliers, loud = (one.axes.get(axis) for axis in ("plain", "outliers", "loud"))
+def _cells(measurement: Measurement, is_colourful: bool) -> list[str]:
+    plain, outliers, loud = (measurement.axes.get(axis) for axis in ("plain", "outliers", "loud"))
     assert plain is not None
     return [
-        one.kv_format,
-        "–" if one.kv_format in FLOOR else label(one),
-        f"{one.token_bytes:,}",
+        measurement.kv_format,
+        "–" if measurement.kv_format in FLOOR else label(measurement),
+        f"{measurement.token_bytes:,}",
         _signed(plain.delta_percent),
         _signed(plain.byte_delta_percent),
         f"{_signed(plain.byte_delta_percent_low)} … {_signed(plain.byte_delta_percent_high)}",
@@ -71,9 +71,9 @@ def _cells(one: Measurement, is_colourful: bool) -> list[str]:
         _delta(outliers),
         _small(outliers.divergence) if outliers else NO_VALUE,
         _delta(loud),
-        *(f"{100 * share:.1f}" for share in one.needle.values()),
-        "yes" if one.hit_equals_miss else "no",
-        painted(one.verdict, COLOURS[one.verdict], is_colourful),
+        *(f"{100 * share:.1f}" for share in measurement.needle.values()),
+        "yes" if measurement.hit_equals_miss else "no",
+        painted(measurement.verdict, COLOURS[measurement.verdict], is_colourful),
     ]
 
 

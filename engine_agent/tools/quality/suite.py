@@ -110,7 +110,12 @@ class Suite:
 
     def __post_init__(self) -> None:
         formats = [KV_FORMATS[name] for name in dict.fromkeys((*ALWAYS, *self.plan.formats))]
-        self.cases = [case for axis in (PLAIN, OUTLIERS, LOUD) for one in formats for case in self._cases_of(one, axis)]
+        self.cases = [
+            case
+            for axis in (PLAIN, OUTLIERS, LOUD)
+            for kv_format in formats
+            for case in self._cases_of(kv_format, axis)
+        ]
 
     @property
     def device(self) -> torch.device:
@@ -123,8 +128,8 @@ class Suite:
     @property
     def batches(self) -> Sequence[Tensor]:
         """Return windows of documents, [windows, tokens] each."""
-        found: Sequence[Tensor] = self.texts.judged.to(self.device).split(BATCH)
-        return found
+        batches: Sequence[Tensor] = self.texts.judged.to(self.device).split(BATCH)
+        return batches
 
     def layout(self, kv_format: KvFormat) -> PageLayout:
         config = self.model.config
@@ -160,36 +165,42 @@ class Suite:
         for case in self._cases_at(number):
             self._step(case.label)
             reader = Reader(self.model, self.layout(case.kv_format), case.scales, case.injection)
-            found = reader.hidden(batch, decoded_tokens=self.plan.decoded_tokens)
+            hidden = reader.hidden(batch, decoded_tokens=self.plan.decoded_tokens)
             name = case.kv_format.name
             compared[name, case.is_calibrated, case.axis] = self._compared(
-                references[reference_of(name)], found, number
+                references[reference_of(name)], hidden, number
             )
             if case.axis == PLAIN and name in FLOOR:
-                references[name] = found
+                references[name] = hidden
         return compared
 
     def _cases_at(self, batch: int) -> list[Case]:
         """Return the cases for a batch: all for the first documents, then plain ones, which decide the verdicts."""
         return self.cases if batch * BATCH < WINDOWS else self.plain_cases
 
-    def _step(self, what: str) -> None:
+    def _step(self, label: str) -> None:
         readings = sum(len(self._cases_at(number)) for number in range(len(self.batches)))
         with self.lock:
-            self.on_step(what, self.done, readings + len(self.plain_cases))
+            self.on_step(label, self.done, readings + len(self.plain_cases))
             self.done += 1
 
-    def _compared(self, reference: Tensor, found: Tensor, batch: int) -> Comparison:
+    def _compared(self, reference: Tensor, hidden: Tensor, batch: int) -> Comparison:
         comparison = Comparison()
         owners = self.texts.owners[batch * BATCH :]
-        for owner, one, other, tokens in zip(owners, reference, found, self.batches[batch], strict=False):
+        for owner, document_reference, document_hidden, tokens in zip(
+            owners, reference, hidden, self.batches[batch], strict=False
+        ):
             first_decoded = len(tokens) - self.plan.decoded_tokens
             for at in range(0, len(tokens) - 1, AT_ONCE):
                 part = slice(at, min(at + AT_ONCE, len(tokens) - 1))  # no token follows the last
                 following = tokens[part.start + 1 : part.stop + 1]
                 decoded = max(0, part.stop - max(part.start, first_decoded))
                 comparison.add(
-                    owner, self._predicted(one[part]), self._predicted(other[part]), following, decoded=decoded
+                    owner,
+                    self._predicted(document_reference[part]),
+                    self._predicted(document_hidden[part]),
+                    following,
+                    decoded=decoded,
                 )
         return comparison
 
@@ -199,8 +210,8 @@ class Suite:
 
     def measurements(self) -> list[Measurement]:
         with self._pool() as pool:
-            found = list(pool.map(self._needle, self.plain_cases))
-        needles = {case.label: needle for case, needle in zip(self.plain_cases, found, strict=True)}
+            needle_shares = list(pool.map(self._needle, self.plain_cases))
+        needles = {case.label: needle for case, needle in zip(self.plain_cases, needle_shares, strict=True)}
         best = needles[next(case.label for case in self.plain_cases if case.kv_format.name == BASELINE)]
         return [self._measurement(case, needles[case.label], best) for case in self.plain_cases]
 
@@ -253,7 +264,7 @@ def _measured(folder: Path, text: Path, plan: Plan, device: str, on_step: OnStep
     injections, calibrations = _prepared(model, folder, revision, texts)
     suite = Suite(model, revision, plan, texts, calibrations, injections, on_step)
     suite.read()
-    found = suite.measurements()
+    measurements = suite.measurements()
     return Artefact(
         model_revision=revision,
         backend=backend_of(suite.device),
@@ -265,21 +276,21 @@ def _measured(folder: Path, text: Path, plan: Plan, device: str, on_step: OnStep
         calibration_tokens=calibrations[PLAIN].tokens,
         bytes_per_token=texts.bytes_per_token,
         is_quick=plan.is_quick or plan.tokens < Plan().tokens or len(set(texts.owners)) < LEAST_DOCUMENTS,
-        is_control_rejected=is_control_rejected(found),
+        is_control_rejected=is_control_rejected(measurements),
         seconds=time.perf_counter() - began,
-        measurements=tuple(found),
+        measurements=tuple(measurements),
     )
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Make torch compute on the calling thread only."""
-    before = torch.get_num_threads()
+    previous_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous_threads)
 
 
 def _plan_checked(plan: Plan, config: ModelConfig) -> None:
@@ -310,9 +321,9 @@ def _prepared(
         OUTLIERS: outliers(model.config, device=model.embedding.device),
         LOUD: loud(largest, LOUDNESS),
     }
-    saved = load_calibration(folder, model.config, model_revision=revision)
-    others = {axis: calibrated(injections[axis]) for axis in (OUTLIERS, LOUD)}
-    return injections, {PLAIN: saved or plain, **others}
+    stored_calibration = load_calibration(folder, model.config, model_revision=revision)
+    calibrations = {axis: calibrated(injections[axis]) for axis in (OUTLIERS, LOUD)}
+    return injections, {PLAIN: stored_calibration or plain, **calibrations}
 
 
 def reference_of(kv_format: str) -> str:
@@ -371,7 +382,7 @@ def is_control_rejected(measurements: Sequence[Measurement]) -> bool:
 
 def control_checks(measurements: Sequence[Measurement]) -> list[tuple[str, bool]]:
     """Return each quality gate, and whether the control clearly failed it."""
-    control = next(one for one in measurements if one.kv_format == CONTROL)
-    baseline = next(one for one in measurements if one.kv_format == BASELINE)
+    control = next(measurement for measurement in measurements if measurement.kv_format == CONTROL)
+    baseline = next(measurement for measurement in measurements if measurement.kv_format == BASELINE)
     findings = findings_of(CONTROL, control.axes[PLAIN], control.needle, baseline.needle, ())[:3]
     return [(finding.what, finding.verdict == "failed") for finding in findings]

@@ -86,16 +86,20 @@ def windows(ids: Sequence[int], length: int) -> list[list[int]]:
 def read_texts(folder: Path, path: Path, *, length: int, documents: int | None, kept_back: int) -> Texts:
     """Read the text: the last `kept_back` documents for calibration, others to judge by. Raises ToolError, OSError."""
     tokens, texts = Tokens(folder), read_documents(path)
-    found = [cut for text in texts if (cut := windows(tokens.of(text), length))]
+    cut_texts = [cut for text in texts if (cut := windows(tokens.of(text), length))]
     if len(texts) == 1:
-        found = [[window] for cut in found for window in cut]  # a single text: its windows are resampled like documents
-    if len(found) < kept_back + 2:
-        raise ToolError(path, f"{len(found)} documents of {length} tokens or more, and {kept_back + 2} are needed")
-    judged, kept = found[: len(found) - kept_back][:documents], found[len(found) - kept_back :]
+        # The windows of a single text are resampled like documents.
+        cut_texts = [[window] for cut in cut_texts for window in cut]
+    if len(cut_texts) < kept_back + 2:
+        raise ToolError(path, f"{len(cut_texts)} documents of {length} tokens or more, and {kept_back + 2} are needed")
+    judged, calibration_texts = (
+        cut_texts[: len(cut_texts) - kept_back][:documents],
+        cut_texts[len(cut_texts) - kept_back :],
+    )
     owners = tuple(number for number, cut in enumerate(judged) for _ in cut)
     read = [window[1:] for cut in judged for window in cut]  # the first token of a window is not predicted
     size = sum(len(tokens.text_of(window).encode()) for window in read) / sum(map(len, read))
-    return Texts(_joined(judged), owners, _joined(kept), _digest(judged), _digest(kept), size)
+    return Texts(_joined(judged), owners, _joined(calibration_texts), _digest(judged), _digest(calibration_texts), size)
 
 
 def _joined(documents: Sequence[Sequence[Sequence[int]]]) -> Tensor:
@@ -105,7 +109,7 @@ def _joined(documents: Sequence[Sequence[Sequence[int]]]) -> Tensor:
 def _digest(documents: Sequence[Sequence[Sequence[int]]]) -> str:
     """Return a digest of the tokens, independent of the file."""
     state = sha256(b"luminet/documents/1")
-    for one in documents:
-        state.update(torch.tensor(one, dtype=torch.int64).numpy().astype("<i8").tobytes())
+    for document in documents:
+        state.update(torch.tensor(document, dtype=torch.int64).numpy().astype("<i8").tobytes())
         state.update(b"|")
     return state.hexdigest()

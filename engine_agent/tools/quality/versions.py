@@ -22,10 +22,10 @@ def device_name(device: torch.device) -> str:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    version_by_name = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            version_by_name[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return version_by_name

@@ -169,16 +169,16 @@ def _setups(options: argparse.Namespace, namespaces: Sequence[str]) -> list[Setu
 
 def _ttls(options: argparse.Namespace) -> Sequence[Ttl]:
     """Return the named policies and every combination of span and mode, or the defaults."""
-    asked = list(options.policy)
+    policies = list(options.policy)
     if options.ttl or options.ttl_mode:
-        asked += [Ttl(mode, span) for mode, span in product(options.ttl_mode or MODES[:1], options.ttl or [300.0])]
-    return list(dict.fromkeys(asked)) or DEFAULT_TTLS
+        policies += [Ttl(mode, span) for mode, span in product(options.ttl_mode or MODES[:1], options.ttl or [300.0])]
+    return list(dict.fromkeys(policies)) or DEFAULT_TTLS
 
 
 def _shares(options: argparse.Namespace, namespaces: Sequence[str]) -> dict[str, Shares]:
-    reserved, limit, weight = (dict(one) for one in (options.reserved, options.limit, options.weight))
-    for option, given in (("--reserved", reserved), ("--limit", limit), ("--weight", weight)):
-        for name in given:
+    reserved, limit, weight = (dict(pairs) for pairs in (options.reserved, options.limit, options.weight))
+    for option, shares in (("--reserved", reserved), ("--limit", limit), ("--weight", weight)):
+        for name in shares:
             if options.one_cache:
                 raise ToolError(option, "goes with --one-cache as little as any share")
             if not options.pool:
@@ -197,10 +197,10 @@ def _outcomes(requests: Sequence[Request], setups: Sequence[Setup]) -> list[Outc
     outcomes = []
     with Progress(sys.stderr) as progress:
         for number, setup in enumerate(setups):
-            what = f"{setup.label} ({number + 1} of {len(setups)})"
+            label = f"{setup.label} ({number + 1} of {len(setups)})"
 
-            def on_step(arrived: int, what: str = what, before: int = number * len(requests)) -> None:
-                progress.show(what, before + arrived, len(setups) * len(requests))
+            def on_step(arrived: int, label: str = label, previous_steps: int = number * len(requests)) -> None:
+                progress.show(label, previous_steps + arrived, len(setups) * len(requests))
 
             outcomes.append(replay(requests, setup, on_step=on_step))
     return outcomes

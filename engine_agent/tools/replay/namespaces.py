@@ -19,13 +19,13 @@ SHOWN_NAMES = 10
 def split(requests: Sequence[Request], count: int) -> list[Request]:
     """Assign each conversation to one of `namespace-0` … by its id, so that all of its turns share a namespace."""
     shared = shared_ids(requests)
-    return [replace(one, namespace=f"namespace-{conversation(one, shared) % count}") for one in requests]
+    return [replace(request, namespace=f"namespace-{conversation(request, shared) % count}") for request in requests]
 
 
 def shared_ids(requests: Sequence[Request]) -> set[int]:
     """Return the blocks that most requests share, such as a common system prompt."""
-    counts = Counter(one for request in requests for one in request.hash_ids)
-    return {one for one, count in counts.items() if count > len(requests) / 2}
+    counts = Counter(hash_id for request in requests for hash_id in request.hash_ids)
+    return {hash_id for hash_id, count in counts.items() if count > len(requests) / 2}
 
 
 def conversation(request: Request, shared: set[int]) -> int:
@@ -36,10 +36,10 @@ def conversation(request: Request, shared: set[int]) -> int:
 
 
 def only(requests: Sequence[Request], namespace: str) -> list[Request]:
-    kept = [request for request in requests if request.namespace == namespace]
-    if not kept:
+    matching = [request for request in requests if request.namespace == namespace]
+    if not matching:
         raise ToolError("--only", f"{namespace} has no requests; there are {_names(requests)}")
-    return kept
+    return matching
 
 
 def flooded(requests: Sequence[Request], times: float, *, block_tokens: int) -> list[Request]:

@@ -88,13 +88,13 @@ class Outcome:
 
 def _sum(tallies: Iterable[Tally]) -> Tally:
     total = Tally()
-    for one in tallies:
-        total.requests += one.requests
-        total.prompt_tokens += one.prompt_tokens
-        total.cached_tokens += one.cached_tokens
-        total.missed_tokens.update(one.missed_tokens)
-        total.refused_requests += one.refused_requests
-        total.waited_requests += one.waited_requests
-        total.longest_wait_seconds = max(total.longest_wait_seconds, one.longest_wait_seconds)
-        total.preemptions += one.preemptions
+    for tally in tallies:
+        total.requests += tally.requests
+        total.prompt_tokens += tally.prompt_tokens
+        total.cached_tokens += tally.cached_tokens
+        total.missed_tokens.update(tally.missed_tokens)
+        total.refused_requests += tally.refused_requests
+        total.waited_requests += tally.waited_requests
+        total.longest_wait_seconds = max(total.longest_wait_seconds, tally.longest_wait_seconds)
+        total.preemptions += tally.preemptions
     return total

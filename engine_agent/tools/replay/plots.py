@@ -23,27 +23,27 @@ def write_plots(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
 
 
 def hit_rate_fact(outcomes: Sequence[Outcome]) -> str:
-    best = max(outcomes, key=lambda one: one.total.hit_ratio or 0.0)
+    best = max(outcomes, key=lambda outcome: outcome.total.hit_ratio or 0.0)
     fact = f"{_sentence(best)} serves {format_percent(best.total.hit_ratio)} of prompt tokens from cache"
     if len(outcomes) == 1:
         return fact
-    least = min(outcomes, key=lambda one: one.total.hit_ratio or 0.0)
-    return f"{fact}, {least.setup.label} {format_percent(least.total.hit_ratio)}"
+    worst = min(outcomes, key=lambda outcome: outcome.total.hit_ratio or 0.0)
+    return f"{fact}, {worst.setup.label} {format_percent(worst.total.hit_ratio)}"
 
 
 def resident_fact(outcomes: Sequence[Outcome]) -> str:
     """Return how much memory the leanest policy with most of the hits saves, compared with the largest."""
-    most = max(outcomes, key=lambda one: one.peak_resident_tokens)
-    held, hits = most.peak_resident_tokens, most.total.hit_ratio
-    if held and hits:
-        good = [one for one in outcomes if (one.total.hit_ratio or 0) >= 0.75 * hits]
-        lean = min(good, key=lambda one: one.peak_resident_tokens)
-        if lean is not most:
-            kept = 100 * (lean.total.hit_ratio or 0) / hits
-            memory = 100 * lean.peak_resident_tokens / held
-            saved = f"keeps {kept:.0f} % of the hits of {most.setup.label} with {memory:.0f} % of its memory"
-            return f"{_sentence(lean)} {saved}"
-    return f"{_sentence(most)} holds at most {format_amount(held)} tokens"
+    largest = max(outcomes, key=lambda outcome: outcome.peak_resident_tokens)
+    peak_tokens, hits = largest.peak_resident_tokens, largest.total.hit_ratio
+    if peak_tokens and hits:
+        good_outcomes = [outcome for outcome in outcomes if (outcome.total.hit_ratio or 0) >= 0.75 * hits]
+        lean = min(good_outcomes, key=lambda outcome: outcome.peak_resident_tokens)
+        if lean is not largest:
+            hit_percent = 100 * (lean.total.hit_ratio or 0) / hits
+            memory = 100 * lean.peak_resident_tokens / peak_tokens
+            saving = f"keeps {hit_percent:.0f} % of the hits of {largest.setup.label} with {memory:.0f} % of its memory"
+            return f"{_sentence(lean)} {saving}"
+    return f"{_sentence(largest)} holds at most {format_amount(peak_tokens)} tokens"
 
 
 def _sentence(outcome: Outcome) -> str:
@@ -52,42 +52,42 @@ def _sentence(outcome: Outcome) -> str:
 
 
 def _figure(height: float, title: str, grid: Literal["both"] | None = None) -> tuple[Any, Any]:
-    drawn = new_figure(10, height)
-    axis = drawn.subplots()
+    figure = new_figure(10, height)
+    axis = figure.subplots()
     axis.set_title(title, loc="left", pad=12)
     tidy(axis, grid=grid)
-    return drawn, axis
+    return figure, axis
 
 
 def _hit_rate(outcomes: Sequence[Outcome]) -> Any:
     """Draw a bar for each policy: hits first, then misses by reason, together 100 %."""
-    drawn, axis = _figure(1.7 + 0.45 * len(outcomes), hit_rate_fact(outcomes))
+    figure, axis = _figure(1.7 + 0.45 * len(outcomes), hit_rate_fact(outcomes))
     totals = [outcome.total for outcome in outcomes]
     parts = {"from cache": [total.cached_tokens for total in totals]}
-    parts |= {f"missed: {one}": [total.missed_tokens[one] for total in totals] for one in REASONS}
-    left = [0.0] * len(totals)
+    parts |= {f"missed: {reason}": [total.missed_tokens[reason] for total in totals] for reason in REASONS}
+    offsets = [0.0] * len(totals)
     for name, tokens in parts.items():
         if not any(tokens):
             continue
-        shares = [100 * one / (total.prompt_tokens or 1) for one, total in zip(tokens, totals, strict=True)]
+        shares = [100 * count / (total.prompt_tokens or 1) for count, total in zip(tokens, totals, strict=True)]
         is_hit = name == "from cache"
         colour = SERIES[0] if is_hit else SHADES.get(name.removeprefix("missed: "), OTHER_SHADE)
-        bars = axis.barh(range(len(totals)), shares, left=left, height=0.66, color=colour, label=name)
+        bars = axis.barh(range(len(totals)), shares, left=offsets, height=0.66, color=colour, label=name)
         texts = [f"{share:.1f} %" if share >= 100 * LABEL_SHARE else "" for share in shares]
         axis.bar_label(bars, texts, label_type="center", color="white" if is_hit else "black", fontsize=8)
-        left = [one + share for one, share in zip(left, shares, strict=True)]
+        offsets = [offset + share for offset, share in zip(offsets, shares, strict=True)]
     axis.set_yticks(range(len(outcomes)), [outcome.setup.label for outcome in outcomes])
     axis.set_ylim(len(outcomes) - 0.5, -0.5)
     axis.set_xlim(0, 100)
     axis.set_xlabel("share of prompt tokens [%]", loc="left")
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
-    drawn.legend(loc="outside lower left", ncols=6, frameon=False, fontsize=8)
-    return drawn
+    figure.legend(loc="outside lower left", ncols=6, frameon=False, fontsize=8)
+    return figure
 
 
 def _resident(outcomes: Sequence[Outcome]) -> Any:
-    drawn, axis = _figure(4.8, resident_fact(outcomes), grid="both")
+    figure, axis = _figure(4.8, resident_fact(outcomes), grid="both")
     longest = max((outcome.moments[-1].at_seconds for outcome in outcomes if outcome.moments), default=0.0)
     unit, scale = ("min", 60) if longest < 7200 else ("h", 3600)
     for number, outcome in enumerate(outcomes):
@@ -105,4 +105,4 @@ def _resident(outcomes: Sequence[Outcome]) -> Any:
     axis.set_ylim(bottom=0)
     axis.set_xlim(left=0)
     axis.legend(frameon=False, fontsize=8)
-    return drawn
+    return figure

@@ -81,8 +81,8 @@ def ttl_read(text: str) -> Ttl:
 
 def seconds_read(text: str) -> float:
     """Parse a time such as `300`, `5m` or `1h`."""
-    found = _SPAN.fullmatch(text)
-    seconds = float(found[1]) * SECONDS[found[2]] if found else math.nan
+    match = _SPAN.fullmatch(text)
+    seconds = float(match[1]) * SECONDS[match[2]] if match else math.nan
     if not 0 < seconds <= LONGEST_TTL_SECONDS:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no time of up to {LONGEST_TTL_SECONDS} s")
     return seconds
@@ -90,8 +90,8 @@ def seconds_read(text: str) -> float:
 
 def tokens_read(text: str) -> int:
     """Parse a number of tokens such as `1500000`, `1500k` or `1.5M`."""
-    found = _SIZE.fullmatch(text)
-    tokens = float(found[1]) * TOKENS[found[2]] if found else math.nan
+    match = _SIZE.fullmatch(text)
+    tokens = float(match[1]) * TOKENS[match[2]] if match else math.nan
     if not 1 <= tokens <= MOST_POOL_TOKENS:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of tokens such as 1500000, 1500k or 1.5M")
     return round(tokens)
@@ -99,12 +99,12 @@ def tokens_read(text: str) -> int:
 
 def spans_read(text: str) -> list[float]:
     """Parse times such as `60,300,10m`."""
-    return [seconds_read(one) for one in text.split(",")]
+    return [seconds_read(span) for span in text.split(",")]
 
 
 def modes_read(text: str) -> list[TtlMode]:
     """Parse modes such as `sliding,absolute`."""
-    unknown = [one for one in text.split(",") if one not in MODES]
+    unknown = [mode for mode in text.split(",") if mode not in MODES]
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0][:40]!r} is neither sliding nor absolute")
     return [mode for mode in MODES if mode in text.split(",")]
@@ -136,9 +136,9 @@ def factor_read(text: str) -> float:
 def _named(text: str) -> tuple[str, float]:
     name, separator, number = text.rpartition("=")
     try:
-        found = float(number)
+        amount = float(number)
     except ValueError:
-        found = math.nan
-    if not name or not separator or math.isnan(found):
+        amount = math.nan
+    if not name or not separator or math.isnan(amount):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not NAMESPACE=NUMBER")
-    return name, found
+    return name, amount

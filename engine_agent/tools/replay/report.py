@@ -46,7 +46,7 @@ def headline(name: str, requests: Sequence[Request], block_tokens: int) -> str:
 def table(outcomes: Sequence[Outcome], *, columns: int, is_colourful: bool = False, is_unicode: bool = True) -> str:
     """Return the table. Shares are of prompt tokens; hits and misses of a line add up to 100 %."""
     lines = _lines(outcomes)
-    reasons = [one for one in REASONS if any(tally.missed_tokens[one] for _, tally, _ in lines)]
+    reasons = [reason for reason in REASONS if any(tally.missed_tokens[reason] for _, tally, _ in lines)]
     heads = ["policy", "hits", "peak resident", *reasons]
     body = [_cells(line, reasons) for line in lines]
     room = columns - max(map(len, aligned([heads, *body]))) - len(GAP)
@@ -59,9 +59,11 @@ def table(outcomes: Sequence[Outcome], *, columns: int, is_colourful: bool = Fal
     bars = [" " * bar_width, *(bar_of(tally, outcome is not None) for _, tally, outcome in lines)]
     cells = [[name, bar, *numbers] for (name, *numbers), bar in zip([heads, *body], bars, strict=True)]
     top, *rest = aligned(cells, left=(0, 1))
-    found = [painted(CAPTION, DIM, is_colourful), painted(top, BOLD, is_colourful)]
-    found += [painted(row, DIM, is_colourful and not outcome) for row, (_, _, outcome) in zip(rest, lines, strict=True)]
-    return "\n".join([*found, *_remarks(outcomes)])
+    printed = [painted(CAPTION, DIM, is_colourful), painted(top, BOLD, is_colourful)]
+    printed += [
+        painted(row, DIM, is_colourful and not outcome) for row, (_, _, outcome) in zip(rest, lines, strict=True)
+    ]
+    return "\n".join([*printed, *_remarks(outcomes)])
 
 
 def document(trace: str, requests: Sequence[Request], outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -114,8 +116,8 @@ def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
     for outcome in outcomes:
         total = outcome.total
         if refused := total.refused_requests:
-            its = "its tokens count" if refused == 1 else "their tokens count"
-            remarks.append(f"{outcome.setup.label}: {_requests(refused)} never fitted; {its} as missed.")
+            token_note = "its tokens count" if refused == 1 else "their tokens count"
+            remarks.append(f"{outcome.setup.label}: {_requests(refused)} never fitted; {token_note} as missed.")
         if waited := total.waited_requests:
             longest = format_duration(total.longest_wait_seconds)
             remarks.append(f"{outcome.setup.label}: {_requests(waited)} waited for room, at most {longest}.")
@@ -134,7 +136,7 @@ def _requests(count: int) -> str:
 
 def _outcome_document(outcome: Outcome) -> dict[str, Any]:
     setup = outcome.setup
-    several = [{"namespace": name, **_tally_document(one)} for name, one in outcome.tallies.items()]
+    namespaces = [{"namespace": name, **_tally_document(tally)} for name, tally in outcome.tallies.items()]
     return {
         "ttl_mode": setup.ttl.mode,
         "ttl_seconds": setup.ttl.seconds if setup.ttl.mode else None,
@@ -144,7 +146,7 @@ def _outcome_document(outcome: Outcome) -> dict[str, Any]:
         "service_seconds_per_token": setup.service_seconds_per_token,
         "is_one_cache": setup.is_one_cache,
         **_tally_document(outcome.total),
-        "by_namespace": several,
+        "by_namespace": namespaces,
         "peak_resident_tokens": outcome.peak_resident_tokens,
         "resident": [[moment.at_seconds, moment.resident_tokens] for moment in outcome.thinned(MOST_MOMENTS)],
         "replay_seconds": round(outcome.replay_seconds, 3),
@@ -157,7 +159,9 @@ def _tally_document(tally: Tally) -> dict[str, Any]:
         "prompt_tokens": tally.prompt_tokens,
         "cached_tokens": tally.cached_tokens,
         "hit_ratio": tally.hit_ratio,
-        "missed_tokens_by_reason": {one: tally.missed_tokens[one] for one in REASONS if tally.missed_tokens[one]},
+        "missed_tokens_by_reason": {
+            reason: tally.missed_tokens[reason] for reason in REASONS if tally.missed_tokens[reason]
+        },
         "refused_requests": tally.refused_requests,
         "waited_requests": tally.waited_requests,
         "longest_wait_seconds": tally.longest_wait_seconds,

@@ -100,10 +100,10 @@ class Run:
     def _until(self, seconds: float) -> None:
         """Advance the time, and give the room of requests that end meanwhile to waiting ones."""
         while self._due and self._due[0][0] <= seconds:
-            at, place = heappop(self._due)
+            at, admission_key = heappop(self._due)
             self._move_clock(at)
-            if asked := self._served.get(place):
-                self._go_on(asked)
+            if job := self._served.get(admission_key):
+                self._go_on(job)
         self._move_clock(seconds)
 
     def _move_clock(self, seconds: float) -> None:
@@ -120,62 +120,62 @@ class Run:
             while line and not self._served:
                 self._refuse(line.popleft())
 
-    def _admit(self, asked: Asked) -> bool:
+    def _admit(self, job: Asked) -> bool:
         """Admit or refuse a request. Return False if it still waits."""
-        blocks = asked.blocks = asked.blocks or self._hashed(asked)
+        blocks = job.blocks = job.blocks or self._hashed(job)
         try:
-            answer = self.manager.admit(blocks, room_for_tokens=asked.left)
+            answer = self.manager.admit(blocks, room_for_tokens=job.left)
         except NeverFits:
-            self._refuse(asked)
+            self._refuse(job)
             return True
         if isinstance(answer, Deferred):
-            self._line(asked.request).appendleft(asked)
+            self._line(job.request).appendleft(job)
             return False
-        asked.admissions += 1
-        self._served[asked.number, asked.admissions] = asked
-        if asked.admissions == 1:
-            self._count(asked.request, answer)
+        job.admissions += 1
+        self._served[job.number, job.admissions] = job
+        if job.admissions == 1:
+            self._count(job.request, answer)
         self._measure()
-        self.manager.fill(blocks, asked.request.input_tokens)
-        return self._begin_next(asked, blocks)
+        self.manager.fill(blocks, job.request.input_tokens)
+        return self._begin_next(job, blocks)
 
-    def _hashed(self, asked: Asked) -> Blocks:
-        request, setup = asked.request, self._setup
-        asked.left = request.output_tokens if setup.service_seconds_per_token else 0
-        tokens = prompt_tokens(request, asked.number, setup.block_tokens)
+    def _hashed(self, job: Asked) -> Blocks:
+        request, setup = job.request, self._setup
+        job.left = request.output_tokens if setup.service_seconds_per_token else 0
+        tokens = prompt_tokens(request, job.number, setup.block_tokens)
         return self.manager.sequence(self._space(request), tokens, kv_format=KV_FORMAT, model_revision=MODEL)
 
-    def _go_on(self, asked: Asked) -> None:
+    def _go_on(self, job: Asked) -> None:
         """Handle the tokens that a request had room for. K and V of the last one are computed with the next token."""
-        assert asked.blocks is not None
-        self.manager.fill(asked.blocks, len(asked.blocks.tokens) - 1)
-        has_ended = not asked.left
-        self._begin_next(asked, asked.blocks)
+        assert job.blocks is not None
+        self.manager.fill(job.blocks, len(job.blocks.tokens) - 1)
+        has_ended = not job.left
+        self._begin_next(job, job.blocks)
         if has_ended or not self._served:
             self._let_in()
 
-    def _begin_next(self, asked: Asked, blocks: Blocks) -> bool:
+    def _begin_next(self, job: Asked, blocks: Blocks) -> bool:
         """End the request, or allocate its next tokens, up to the end of a block. Return False if it must restart
         later.
         """
-        if not asked.left:
-            self._leave(asked)
+        if not job.left:
+            self._leave(job)
             return True
         size = self._setup.block_tokens
-        count = min(asked.left, size - len(blocks.tokens) % size)
-        while refused := self.manager.grow(blocks, answer_tokens(asked.number, count)):
-            if self._preempt(asked, refused) is asked:
-                return asked not in self._line(asked.request)
+        count = min(job.left, size - len(blocks.tokens) % size)
+        while refused := self.manager.grow(blocks, answer_tokens(job.number, count)):
+            if self._preempt(job, refused) is job:
+                return job not in self._line(job.request)
         self._measure()
-        asked.left -= count
+        job.left -= count
         due = self._clock.now + self._setup.service_seconds_per_token * count
-        heappush(self._due, (due, (asked.number, asked.admissions)))
+        heappush(self._due, (due, (job.number, job.admissions)))
         return True
 
-    def _preempt(self, asked: Asked, refused: Deferred) -> Asked:
-        """Preempt the latest admitted request to make room for `asked`. It will be the first to return."""
-        space = self._space(asked.request) if refused.reason == "limit" else None
-        rivals = [one for one in self._served.values() if space in (None, self._space(one.request))]
+    def _preempt(self, job: Asked, refused: Deferred) -> Asked:
+        """Preempt the latest admitted request to make room for `job`. It will be the first to return."""
+        space = self._space(job.request) if refused.reason == "limit" else None
+        rivals = [rival for rival in self._served.values() if space in (None, self._space(rival.request))]
         youngest = rivals[-1]
         self._leave(youngest)
         self.tallies[youngest.request.namespace].preemptions += 1
@@ -183,16 +183,16 @@ class Run:
             self._line(youngest.request).appendleft(youngest)
         return youngest
 
-    def _leave(self, asked: Asked) -> None:
-        assert asked.blocks is not None
-        self.manager.release(asked.blocks)
-        asked.blocks = None
-        del self._served[asked.number, asked.admissions]
+    def _leave(self, job: Asked) -> None:
+        assert job.blocks is not None
+        self.manager.release(job.blocks)
+        job.blocks = None
+        del self._served[job.number, job.admissions]
         self.manager.take_operations()  # there are no bytes to copy or to zero
 
-    def _refuse(self, asked: Asked) -> None:
-        if not asked.admissions:
-            self.tallies[asked.request.namespace].refused(asked.request.input_tokens)
+    def _refuse(self, job: Asked) -> None:
+        if not job.admissions:
+            self.tallies[job.request.namespace].refused(job.request.input_tokens)
 
     def _count(self, request: Request, answer: Admitted) -> None:
         tally = self.tallies[request.namespace]

@@ -10,9 +10,9 @@ def prompt_tokens(request: Request, number: int, block_tokens: int) -> list[int]
     """Return a prompt in which each block repeats its id. A rest without an id is unique to the request."""
     times, has_half = divmod(block_tokens, 2)
     tokens: list[int] = []
-    for one in request.hash_ids:
-        low = one & TOKEN_MASK
-        tokens += [low, one >> TOKEN_BITS] * times
+    for hash_id in request.hash_ids:
+        low = hash_id & TOKEN_MASK
+        tokens += [low, hash_id >> TOKEN_BITS] * times
         if has_half:
             tokens.append(low)
     del tokens[request.input_tokens :]
@@ -21,5 +21,5 @@ def prompt_tokens(request: Request, number: int, block_tokens: int) -> list[int]
 
 def answer_tokens(number: int, count: int) -> list[int]:
     """Return the answer of request `number`, unique to it because the trace names no blocks for answers."""
-    one = LARGEST_ID + 1 + number
-    return ([one & TOKEN_MASK, one >> TOKEN_BITS] * (count // 2 + 1))[:count]
+    answer_id = LARGEST_ID + 1 + number
+    return ([answer_id & TOKEN_MASK, answer_id >> TOKEN_BITS] * (count // 2 + 1))[:count]

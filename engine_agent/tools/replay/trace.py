@@ -67,39 +67,39 @@ def _fields(number: int, line: str) -> dict[str, Any]:
 
 
 def _milliseconds(number: int, fields: dict[str, Any]) -> float:
-    found = _given(number, fields, "timestamp")
-    if not _is_number(found) or not 0 <= found < math.inf:
-        raise _bad(number, "timestamp", f"expected milliseconds from 0, found {_shown(found)}")
-    return float(found)
+    milliseconds = _given(number, fields, "timestamp")
+    if not _is_number(milliseconds) or not 0 <= milliseconds < math.inf:
+        raise _bad(number, "timestamp", f"expected milliseconds from 0, found {_shown(milliseconds)}")
+    return float(milliseconds)
 
 
 def _whole(number: int, fields: dict[str, Any], name: str, *, least: int) -> int:
-    found = _given(number, fields, name)
-    if not _is_whole(found) or not least <= found <= MOST_TOKENS:
-        raise _bad(number, name, f"expected tokens, from {least} to {MOST_TOKENS}, found {_shown(found)}")
-    return int(found)
+    count = _given(number, fields, name)
+    if not _is_whole(count) or not least <= count <= MOST_TOKENS:
+        raise _bad(number, name, f"expected tokens, from {least} to {MOST_TOKENS}, found {_shown(count)}")
+    return int(count)
 
 
 def _hash_ids(number: int, fields: dict[str, Any], input_tokens: int, block_tokens: int) -> "array[int]":
-    found = _given(number, fields, "hash_ids")
+    hash_ids = _given(number, fields, "hash_ids")
     full, rest = divmod(input_tokens, block_tokens)
-    if not isinstance(found, list):
-        raise _bad(number, "hash_ids", f"expected a list, found {_shown(found)}")
+    if not isinstance(hash_ids, list):
+        raise _bad(number, "hash_ids", f"expected a list, found {_shown(hash_ids)}")
     most = full + (rest > 0)
-    if not full <= len(found) <= most:
-        wanted = f"expected {most} ids for {input_tokens} tokens in blocks of {block_tokens}"
-        raise _bad(number, "hash_ids", f"{wanted}, found {len(found)}")
-    for index, one in enumerate(found):
-        if not _is_whole(one) or not 0 <= one <= LARGEST_ID:
-            raise _bad(number, f"hash_ids[{index}]", f"expected a number from 0 to 2^62 - 1, found {_shown(one)}")
-    return array("Q", found)
+    if not full <= len(hash_ids) <= most:
+        expected = f"expected {most} ids for {input_tokens} tokens in blocks of {block_tokens}"
+        raise _bad(number, "hash_ids", f"{expected}, found {len(hash_ids)}")
+    for index, hash_id in enumerate(hash_ids):
+        if not _is_whole(hash_id) or not 0 <= hash_id <= LARGEST_ID:
+            raise _bad(number, f"hash_ids[{index}]", f"expected a number from 0 to 2^62 - 1, found {_shown(hash_id)}")
+    return array("Q", hash_ids)
 
 
 def _namespace(number: int, fields: dict[str, Any]) -> str:
-    found = fields.get("namespace", DEFAULT_NAMESPACE)
-    if not isinstance(found, str) or not 0 < len(found) <= 100 or not found.isprintable():
-        raise _bad(number, "namespace", f"expected a name of up to 100 characters, found {_shown(found)}")
-    return found
+    namespace = fields.get("namespace", DEFAULT_NAMESPACE)
+    if not isinstance(namespace, str) or not 0 < len(namespace) <= 100 or not namespace.isprintable():
+        raise _bad(number, "namespace", f"expected a name of up to 100 characters, found {_shown(namespace)}")
+    return namespace
 
 
 def _given(number: int, fields: dict[str, Any], name: str) -> Any:
@@ -112,14 +112,14 @@ def _bad(line: int, field: str, problem: str) -> ToolError:
     return ToolError(f"line {line}", field, problem)
 
 
-def _is_whole(found: object) -> bool:
-    return isinstance(found, int) and not isinstance(found, bool)
+def _is_whole(raw: object) -> bool:
+    return isinstance(raw, int) and not isinstance(raw, bool)
 
 
-def _is_number(found: object) -> bool:
-    return isinstance(found, int | float) and not isinstance(found, bool)
+def _is_number(raw: object) -> bool:
+    return isinstance(raw, int | float) and not isinstance(raw, bool)
 
 
-def _shown(found: object) -> str:
-    text = ascii(found)
+def _shown(raw: object) -> str:
+    text = ascii(raw)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

@@ -16,18 +16,18 @@ async def most_within(holds: Holds, most: int) -> int:
     The number is doubled until `holds` is false, then found by bisection, which assumes that `holds` is true below a
     true number.
     """
-    good, bad = 0, most + 1
+    lower, upper = 0, most + 1
     trial = 1
-    while trial < bad and await holds(trial):
-        good, trial = trial, trial * 2
-    bad = min(bad, trial)
-    while bad - good > 1:
-        middle = (good + bad) // 2
+    while trial < upper and await holds(trial):
+        lower, trial = trial, trial * 2
+    upper = min(upper, trial)
+    while upper - lower > 1:
+        middle = (lower + upper) // 2
         if await holds(middle):
-            good = middle
+            lower = middle
         else:
-            bad = middle
-    return good
+            upper = middle
+    return lower
 
 
 @dataclass(frozen=True, slots=True)

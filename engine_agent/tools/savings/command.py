@@ -122,17 +122,17 @@ async def measured(
         async with session() as opened:
             server = await find_server(opened, server, wants=options.prompts, vocabulary=vocabulary)
             prompts = Prompts(plan, vocabulary)
-            found = await measure(opened, server, plan, prompts, cpu_seconds=cpu_seconds, on_step=progress.show)
-    kv_dtype = found.sides["with"].outcomes[0].kv_dtype
-    return Result(server, plan, found, machine, _room(options, plan, kv_dtype), kv_dtype)
+            measurement = await measure(opened, server, plan, prompts, cpu_seconds=cpu_seconds, on_step=progress.show)
+    kv_dtype = measurement.sides["with"].outcomes[0].kv_dtype
+    return Result(server, plan, measurement, machine, _room(options, plan, kv_dtype), kv_dtype)
 
 
 def _room(options: argparse.Namespace, plan: Plan, kv_dtype: str | None) -> Room | None:
     blocks = options.pool_blocks if options.model is None else blocks_of(options.model, kv_dtype)
     if blocks is None:
         return None
-    own = plan.tail_tokens + plan.output_tokens
-    return room_in(blocks, template_tokens=plan.template_tokens, own_tokens=own, block_tokens=BLOCK_TOKENS)
+    own_tokens = plan.tail_tokens + plan.output_tokens
+    return room_in(blocks, template_tokens=plan.template_tokens, own_tokens=own_tokens, block_tokens=BLOCK_TOKENS)
 
 
 def blocks_of(model: Path, kv_dtype: str | None, pool_bytes: int = POOL_BYTES) -> int | None:

@@ -27,19 +27,19 @@ def percentile(share: float) -> Statistic:
 
 def estimate(statistic: Statistic, samples: Sequence[float], *, seed: int = 0) -> Estimate:
     random_ = random.Random(seed)
-    found = sorted(statistic(random_.choices(samples, k=len(samples))) for _ in range(RESAMPLES))
-    return Estimate(statistic(samples), *_ends(found))
+    resampled = sorted(statistic(random_.choices(samples, k=len(samples))) for _ in range(RESAMPLES))
+    return Estimate(statistic(samples), *_ends(resampled))
 
 
 def reduction(statistic: Statistic, ours: Sequence[float], theirs: Sequence[float], *, seed: int = 0) -> Estimate:
     """Return by what share `ours` is below `theirs`; each side is resampled separately."""
     random_ = random.Random(seed)
-    found = sorted(
+    resampled = sorted(
         1 - statistic(random_.choices(ours, k=len(ours))) / statistic(random_.choices(theirs, k=len(theirs)))
         for _ in range(RESAMPLES)
     )
-    return Estimate(1 - statistic(ours) / statistic(theirs), *_ends(found))
+    return Estimate(1 - statistic(ours) / statistic(theirs), *_ends(resampled))
 
 
-def _ends(found: Sequence[float]) -> tuple[float, float]:
-    return quantile(found, (1 - LEVEL) / 2), quantile(found, (1 + LEVEL) / 2)
+def _ends(resampled: Sequence[float]) -> tuple[float, float]:
+    return quantile(resampled, (1 - LEVEL) / 2), quantile(resampled, (1 + LEVEL) / 2)

@@ -52,10 +52,10 @@ def engine_running(model: Path, options: Sequence[str] = ()) -> Iterator[Engine]
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     """Wait for the engine's address in its output."""
     deadline = time.monotonic() + READY_SECONDS
-    while not (served := _SERVED.search(said := log.read_text(encoding="utf-8", errors="replace"))):
+    while not (served := _SERVED.search(output := log.read_text(encoding="utf-8", errors="replace"))):
         if process.poll() is not None or time.monotonic() > deadline:
-            why = "ended" if process.poll() is not None else f"does not serve after {READY_SECONDS:.0f} s"
-            raise ToolError(f"the engine {why}: {' '.join(said.split())[-LAST_CHARACTERS:]}")
+            reason = "ended" if process.poll() is not None else f"does not serve after {READY_SECONDS:.0f} s"
+            raise ToolError(f"the engine {reason}: {' '.join(output.split())[-LAST_CHARACTERS:]}")
         time.sleep(POLL_SECONDS)
     return served[1]
 

@@ -19,7 +19,7 @@ def usable_cores() -> int:
 
 def cpu_model() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
+        match = None
+    return match[1].strip() if match else platform.processor() or platform.machine()

@@ -45,7 +45,7 @@ class Measured:
 
     @property
     def ttft_ms(self) -> list[float]:
-        return [1000 * (one.ttft_seconds or 0.0) for one in self.outcomes]
+        return [1000 * (outcome.ttft_seconds or 0.0) for outcome in self.outcomes]
 
     @property
     def machine_seconds(self) -> float:
@@ -76,11 +76,11 @@ async def measure(
     for number in range(plan.rounds):
         on_step("one at a time", number, plan.rounds)
         for side in SIDES if number % 2 else SIDES[::-1]:
-            before = cpu_seconds() if cpu_seconds else 0.0
+            cpu_before = cpu_seconds() if cpu_seconds else 0.0
             outcome = _checked(await ask(opened, server, prompts.next(side)))
             sides[side].outcomes.append(outcome)
             if cpu_seconds:
-                sides[side].cpu_seconds.append(cpu_seconds() - before)
+                sides[side].cpu_seconds.append(cpu_seconds() - cpu_before)
     check_sides(sides, plan)
     bound_ms = plan.bound_ms or BOUND_FACTOR * quantile(sorted(sides["without"].ttft_ms), 0.5)
     await _trials(opened, server, plan, prompts, sides, bound_ms, on_step)
@@ -98,40 +98,40 @@ async def _trials(
 ) -> None:
     for side in SIDES:
 
-        async def holds(together: int, side: Side = side) -> bool:
-            on_step(f"{side} caching, {together} at once", 0, 1)
+        async def holds(concurrency: int, side: Side = side) -> bool:
+            on_step(f"{side} caching, {concurrency} at once", 0, 1)
             # The other side's prompts may have evicted the template; that is not a cost of this side.
             _checked(await ask(opened, server, prompts.next(side)))
-            workload = [prompts.next(side) for _ in range(max(FEWEST_AT_ONCE, 3 * together))]
-            outcomes = await send_together(opened, server, workload, concurrency=together)
-            trial = trial_of(together, [_checked(one) for one in outcomes], bound_ms)
+            workload = [prompts.next(side) for _ in range(max(FEWEST_AT_ONCE, 3 * concurrency))]
+            outcomes = await send_together(opened, server, workload, concurrency=concurrency)
+            trial = trial_of(concurrency, [_checked(outcome) for outcome in outcomes], bound_ms)
             sides[side].trials.append(trial)
             return trial.is_within
 
         sides[side].together = await most_within(holds, plan.most_together)
 
 
-def trial_of(together: int, outcomes: Sequence[Outcome], bound_ms: float) -> Trial:
-    ttft_ms = 1000 * quantile(sorted(one.ttft_seconds or 0.0 for one in outcomes), BOUND_SHARE)
+def trial_of(concurrency: int, outcomes: Sequence[Outcome], bound_ms: float) -> Trial:
+    ttft_ms = 1000 * quantile(sorted(outcome.ttft_seconds or 0.0 for outcome in outcomes), BOUND_SHARE)
     rate = summary_of(outcomes).requests_per_second
-    return Trial(together, len(outcomes), rate, ttft_ms, is_within=ttft_ms <= bound_ms)
+    return Trial(concurrency, len(outcomes), rate, ttft_ms, is_within=ttft_ms <= bound_ms)
 
 
 def check_sides(sides: dict[Side, Measured], plan: Plan) -> None:
     """Raise ToolError if a side did not behave as its name says, because its figures would be wrong."""
-    cached = {side: [one.cached_tokens for one in found.outcomes] for side, found in sides.items()}
-    told = {side: [tokens for tokens in all_ if tokens is not None] for side, all_ in cached.items()}
-    if any(len(told[side]) < len(cached[side]) for side in SIDES):
+    cached = {side: [outcome.cached_tokens for outcome in measured.outcomes] for side, measured in sides.items()}
+    reported = {side: [tokens for tokens in all_ if tokens is not None] for side, all_ in cached.items()}
+    if any(len(reported[side]) < len(cached[side]) for side in SIDES):
         raise ToolError("the server does not say how many prompt tokens came from its cache (cached_tokens)")
     # A template as text may be a few tokens longer or shorter than planned.
-    prompt = quantile(sorted(one.prompt_tokens for one in sides["with"].outcomes), 0.5)
+    prompt = quantile(sorted(outcome.prompt_tokens for outcome in sides["with"].outcomes), 0.5)
     least = LEAST_SHARE * plan.template_tokens * prompt / plan.prompt_tokens
-    if (fewest := min(told["with"])) < least:
+    if (fewest := min(reported["with"])) < least:
         raise ToolError(
             f"with caching, {fewest:,} of a template of {plan.template_tokens:,} tokens came from the cache: "
             "caching is off, or the pool is too small to keep the template beside one other prompt"
         )
-    if (most := max(told["without"])) > (1 - LEAST_SHARE) * plan.prompt_tokens:
+    if (most := max(reported["without"])) > (1 - LEAST_SHARE) * plan.prompt_tokens:
         raise ToolError(f"without caching, {most:,} tokens of a prompt that nobody had sent came from the cache")
 
 

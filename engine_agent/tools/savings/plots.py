@@ -33,10 +33,10 @@ def _drawn(result: Result) -> Any:
         tidy(axis, grid="both")
     for number, side in enumerate(SIDES):
         measured = result.found.sides[side]
-        spots = [
+        positions = [
             number + 0.3 * (index / max(1, len(measured.ttft_ms) - 1) - 0.5) for index in range(len(measured.ttft_ms))
         ]
-        left.scatter(spots, measured.ttft_ms, s=14, color=COLOURS[side])
+        left.scatter(positions, measured.ttft_ms, s=14, color=COLOURS[side])
         trials = sorted(measured.trials, key=lambda trial: trial.together)
         points = [trial.together for trial in trials], [trial.ttft_ms for trial in trials]
         right.plot(*points, color=COLOURS[side], marker="o", markersize=4, label=f"{side} caching")

@@ -11,7 +11,7 @@ GAP = "   "
 
 
 def table(result: Result) -> str:
-    rows = [_saved_row(saved) for saved in result.times]
+    rows = [_saved_row(saving) for saving in result.times]
     if result.cpu:
         rows.append(_saved_row(result.cpu))
     with_, without = (result.found.sides[side].together for side in SIDES)
@@ -31,22 +31,22 @@ def headline(result: Result) -> str:
 
 def remarks(result: Result) -> list[str]:
     """Return what a reader must know about the table."""
-    plan, found = result.plan, result.found
+    plan, measurement = result.plan, result.found
     lines = [
         f"Measured on {result.machine}.",
         f"In parentheses: {100 * LEVEL:.0f} % confidence, by the bootstrap. "
         f"A P99 of {plan.rounds:,} is nearly the largest of them.",
         "Without caching: prompts of the same length that begin like no other, on the same server.",
-        f"At once, in time: {100 * BOUND_SHARE:.0f} % of first tokens within {found.bound_ms:,.0f} ms"
+        f"At once, in time: {100 * BOUND_SHARE:.0f} % of first tokens within {measurement.bound_ms:,.0f} ms"
         + ("." if plan.bound_ms else f", {BOUND_FACTOR:g} times the median of one alone without caching."),
         f"Cost: {plan.price_per_hour:g} an hour of this machine, kept as busy as that bound allows.",
     ]
     for side in SIDES:
-        if found.sides[side].together == plan.most_together:
+        if measurement.sides[side].together == plan.most_together:
             lines.append(
                 f"{side.capitalize()} caching more than {plan.most_together:,} were not tried (--most-together)."
             )
-        if found.sides[side].together == 0:
+        if measurement.sides[side].together == 0:
             lines.append(f"{side.capitalize()} caching not even one at a time is within the bound.")
     if result.room:
         lines.append(
@@ -55,14 +55,14 @@ def remarks(result: Result) -> list[str]:
     return lines
 
 
-def _saved_row(saved: Saved) -> tuple[str, ...]:
-    values = (_between(saved.sides[side], saved.unit) for side in SIDES)
-    share = saved.share
-    return (saved.name, *values, f"{format_percent(share.value)} ({100 * share.low:.1f} – {100 * share.high:.1f})")
+def _saved_row(saving: Saved) -> tuple[str, ...]:
+    values = (_between(saving.sides[side], saving.unit) for side in SIDES)
+    share = saving.share
+    return (saving.name, *values, f"{format_percent(share.value)} ({100 * share.low:.1f} – {100 * share.high:.1f})")
 
 
-def _between(found: Estimate, unit: str) -> str:
-    return f"{format_number(found.value)} {unit} ({format_number(found.low)} – {format_number(found.high)})"
+def _between(estimate: Estimate, unit: str) -> str:
+    return f"{format_number(estimate.value)} {unit} ({format_number(estimate.low)} – {format_number(estimate.high)})"
 
 
 def _cost_row(result: Result) -> tuple[str, ...]:

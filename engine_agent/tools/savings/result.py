@@ -75,7 +75,7 @@ class Result:
             "kv_dtype": self.kv_dtype,
             "plan": asdict(self.plan),
             "confidence": LEVEL,
-            "figures": [asdict(one) for one in [*self.times, *([self.cpu] if self.cpu else [])]],
+            "figures": [asdict(figure) for figure in [*self.times, *([self.cpu] if self.cpu else [])]],
             "bound": {"ttft_ms": self.found.bound_ms, "share": BOUND_SHARE},
             "cost_of_1000_requests": {side: self.cost(side) for side in SIDES},
             "cost_saved": self.cost_saved,
@@ -87,8 +87,8 @@ class Result:
 def _side(measured: Measured) -> dict[str, Any]:
     return {
         "ttft_ms": measured.ttft_ms,
-        "cached_tokens": [one.cached_tokens for one in measured.outcomes],
-        "prompt_tokens": [one.prompt_tokens for one in measured.outcomes],
+        "cached_tokens": [outcome.cached_tokens for outcome in measured.outcomes],
+        "prompt_tokens": [outcome.prompt_tokens for outcome in measured.outcomes],
         "cpu_seconds": measured.cpu_seconds,
         "together": measured.together,
         "machine_seconds": measured.machine_seconds,

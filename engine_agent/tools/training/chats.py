@@ -92,33 +92,33 @@ def is_worth_asking(entry: Entry) -> bool:
     return entry.is_public and 20 <= len(entry.summary) <= 400 and "tkinter" not in entry.module
 
 
-def second_turn(entry: Entry, others: Sequence[Entry], random: Random) -> Chat:
+def second_turn(entry: Entry, module_entries: Sequence[Entry], random: Random) -> Chat:
     """Return a user's next message and its answer: about the signature, about another object, or thanks."""
     if entry.signature and len(entry.signature) < 80 and random.random() < 0.4:
         return exchange(random.choice(CALLS), f"`{entry.name}{entry.signature}`")
     if random.random() < 0.2:
         return exchange(*random.choice(SMALL_TALK[-2:]))
-    return question_about(random.choice(others), random, MORE_QUESTIONS)
+    return question_about(random.choice(module_entries), random, MORE_QUESTIONS)
 
 
-def plain_chat(entry: Entry, others: Sequence[Entry], random: Random) -> Chat:
+def plain_chat(entry: Entry, module_entries: Sequence[Entry], random: Random) -> Chat:
     """Return a question about an entry, sometimes with a system prompt, sometimes with a second turn."""
     system = (Message("system", random.choice(SYSTEMS)),) if random.random() < 0.3 else ()
     chat = system + question_about(entry, random)
-    return chat + second_turn(entry, others, random) if random.random() < 0.25 else chat
+    return chat + second_turn(entry, module_entries, random) if random.random() < 0.25 else chat
 
 
 def page_chat(module: Sequence[Entry], random: Random, characters: int) -> Chat:
     """Return questions about entries in the system prompt."""
-    shown, left = list[Entry](), characters
+    page_entries, remaining_characters = list[Entry](), characters
     for entry in module[random.randrange(len(module)) :]:
-        left -= len(entry.paragraph)
-        if left < 0 and shown:
+        remaining_characters -= len(entry.paragraph)
+        if remaining_characters < 0 and page_entries:
             break
-        shown.append(entry)
-    page = "\n".join(entry.paragraph for entry in shown)
+        page_entries.append(entry)
+    page = "\n".join(entry.paragraph for entry in page_entries)
     chat: Chat = (Message("system", f"Answer from this page.\n\n{page}"),)
-    for entry in random.sample(shown, min(len(shown), random.choice((1, 1, 2, 3)))):
+    for entry in random.sample(page_entries, min(len(page_entries), random.choice((1, 1, 2, 3)))):
         chat += question_about(entry, random)
     return chat
 
@@ -130,13 +130,13 @@ def small_talk(random: Random) -> Chat:
 
 def make_chats(entries: Sequence[Entry], random: Random) -> Iterator[Chat]:
     """Iterate over one pass: each entry once, those of popular modules three times, and chats about pages."""
-    asked = [entry for entry in entries if is_worth_asking(entry)]
-    for module, group in groupby(asked, key=lambda entry: entry.module):
-        others = list(group)
-        for entry in others:
+    askable = [entry for entry in entries if is_worth_asking(entry)]
+    for module, group in groupby(askable, key=lambda entry: entry.module):
+        module_entries = list(group)
+        for entry in module_entries:
             for _ in range(3 if module in POPULAR else 1):
-                yield plain_chat(entry, others, random)
-        for number in range(min(len(others) // 5, 6)):
-            yield page_chat(others, random, LONG_PAGE if number == 5 else PAGE_CHARACTERS)
+                yield plain_chat(entry, module_entries, random)
+        for number in range(min(len(module_entries) // 5, 6)):
+            yield page_chat(module_entries, random, LONG_PAGE if number == 5 else PAGE_CHARACTERS)
     for _ in range(60):
         yield small_talk(random)

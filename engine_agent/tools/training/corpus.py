@@ -91,14 +91,17 @@ def paragraphs(text: str) -> list[str]:
 def fingerprints(text: str) -> set[str]:
     """Return a text's paragraphs without indentation and wrapping, except for short ones."""
     words = (" ".join(paragraph.split()) for paragraph in paragraphs(text))
-    return {one for one in words if len(one) >= SHARED_PARAGRAPH}
+    return {paragraph for paragraph in words if len(paragraph) >= SHARED_PARAGRAPH}
 
 
 def without(text: str, forbidden: set[str]) -> str:
     """Return the text without the paragraphs in `forbidden`."""
     if fingerprints(text).isdisjoint(forbidden):
         return text
-    return "\n\n".join(one for one in paragraphs(text) if " ".join(one.split()) not in forbidden).strip() + "\n"
+    return (
+        "\n\n".join(paragraph for paragraph in paragraphs(text) if " ".join(paragraph.split()) not in forbidden).strip()
+        + "\n"
+    )
 
 
 def read_documents(root: Path) -> tuple[list[Document], list[Entry]]:
@@ -110,10 +113,10 @@ def read_documents(root: Path) -> tuple[list[Document], list[Entry]]:
         entries.setdefault(name, []).extend(python_entries(name, source))
     for entry in builtin_entries():
         entries.setdefault(entry.module, []).append(entry)
-    for name, said in sorted(entries.items()):
-        if said:
-            documents.append(Document(f"module:{name}", "page", page(name, said)))
-    return documents, [entry for _, said in sorted(entries.items()) for entry in said]
+    for name, module_entries in sorted(entries.items()):
+        if module_entries:
+            documents.append(Document(f"module:{name}", "page", page(name, module_entries)))
+    return documents, [entry for _, module_entries in sorted(entries.items()) for entry in module_entries]
 
 
 def digest_of(documents: Sequence[Document]) -> str:
@@ -125,9 +128,9 @@ def digest_of(documents: Sequence[Document]) -> str:
     return digest.hexdigest()
 
 
-def split(found: Iterable[Document], entries: Iterable[Entry]) -> Corpus:
+def split(all_documents: Iterable[Document], entries: Iterable[Entry]) -> Corpus:
     """Return the training and the held-out documents, without a paragraph in both."""
-    documents = sorted(found, key=lambda document: document.name)
+    documents = sorted(all_documents, key=lambda document: document.name)
     held_out = tuple(document for document in documents if is_held_out(document.origin))
     forbidden = set[str]().union(*(fingerprints(document.text) for document in held_out))
     training = tuple(

@@ -80,21 +80,21 @@ def builtin_entries() -> Iterator[Entry]:
         module = importlib.import_module(name)
         if not hasattr(module, "__file__") and module.__doc__:
             yield Entry(name, "", "", inspect.cleandoc(module.__doc__))
-        for path, thing in sorted(in_c(module), key=lambda found: found[0]):
-            doc = inspect.cleandoc(getattr(thing, "__doc__", None) or "")
+        for path, member in sorted(in_c(module), key=lambda named_member: named_member[0]):
+            doc = inspect.cleandoc(getattr(member, "__doc__", None) or "")
             if doc:
-                yield Entry(name, path, getattr(thing, "__text_signature__", None) or "", doc)
+                yield Entry(name, path, getattr(member, "__text_signature__", None) or "", doc)
 
 
 def in_c(module: ModuleType) -> Iterator[tuple[str, object]]:
     """Iterate over the module's public functions, classes and methods that are not written in Python."""
-    for name, thing in vars(module).items():
+    for name, member in vars(module).items():
         if name.startswith("_") or name.endswith("hook"):  # test runners and shells install their own hooks there
             continue
-        if isinstance(thing, BuiltinFunctionType):
-            yield name, thing
-        elif isinstance(thing, type) and not inspect.isfunction(vars(thing).get("__init__")):
-            yield name, thing
-            for inner, method in vars(thing).items():
+        if isinstance(member, BuiltinFunctionType):
+            yield name, member
+        elif isinstance(member, type) and not inspect.isfunction(vars(member).get("__init__")):
+            yield name, member
+            for inner, method in vars(member).items():
                 if isinstance(method, MethodDescriptorType) and not inner.startswith("_"):
                     yield f"{name}.{inner}", method

@@ -42,7 +42,9 @@ def held_out_figures(model: Llama, tokenizer: Tokenizer, documents: Sequence[Hel
         "bits_per_byte": round(bits_per_byte(stored, tokenizer, documents), 4),
         "bits_per_byte_before_rounding": round(bits_per_byte(model, tokenizer, documents), 4),
         "bits_per_byte_by_kind": {
-            kind: round(bits_per_byte(stored, tokenizer, [one for one in documents if one.kind == kind]), 4)
+            kind: round(
+                bits_per_byte(stored, tokenizer, [document for document in documents if document.kind == kind]), 4
+            )
             for kind in kinds
         },
         "perplexity_by_position": perplexity_by_position(stored, tokenizer, documents),

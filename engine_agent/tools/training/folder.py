@@ -18,9 +18,9 @@ WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 
 def rounded(model: Llama) -> Llama:
     """Return the model with weights rounded to bfloat16, in float32, equal to those read from the folder."""
-    twin = Llama(model.shape)
-    twin.load_state_dict({name: weight.bfloat16().float() for name, weight in model.state_dict().items()})
-    return twin
+    duplicate = Llama(model.shape)
+    duplicate.load_state_dict({name: weight.bfloat16().float() for name, weight in model.state_dict().items()})
+    return duplicate
 
 
 def config_of(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:
@@ -137,6 +137,6 @@ def parameters(model: Llama) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
-def same_weights(one: Llama, other: Llama) -> bool:
-    weights = other.state_dict()
-    return all(torch.equal(weight, weights[name]) for name, weight in one.state_dict().items())
+def same_weights(first: Llama, second: Llama) -> bool:
+    weights = second.state_dict()
+    return all(torch.equal(weight, weights[name]) for name, weight in first.state_dict().items())

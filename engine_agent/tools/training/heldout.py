@@ -38,15 +38,15 @@ class HeldOut:
 def choose(documents: Sequence[Document]) -> list[HeldOut]:
     """Return documents long enough for a measurement: the longest of each kind in length, then others as they fit."""
     usable = [document for document in documents if len(document.text) >= SHORTEST]
-    long = {document.name for kind, most in LONG_ONES.items() for document in longest_of(usable, kind)[:most]}
-    chosen, left = [], MOST_BYTES
+    long_names = {document.name for kind, most in LONG_ONES.items() for document in longest_of(usable, kind)[:most]}
+    chosen, remaining_bytes = [], MOST_BYTES
     # Prose before code, because there is less of it.
-    for document in sorted(usable, key=lambda document: (document.name not in long, document.kind == "source")):
-        text = cut(document.text, LONG if document.name in long else LONGEST)
-        if len(text) >= SHORTEST and len(text.encode()) <= left:
-            left -= len(text.encode())
+    for document in sorted(usable, key=lambda document: (document.name not in long_names, document.kind == "source")):
+        text = cut(document.text, LONG if document.name in long_names else LONGEST)
+        if len(text) >= SHORTEST and len(text.encode()) <= remaining_bytes:
+            remaining_bytes -= len(text.encode())
             chosen.append(HeldOut(document.name, document.kind, text))
-    return sorted(chosen, key=lambda one: one.name)
+    return sorted(chosen, key=lambda document: document.name)
 
 
 def longest_of(documents: Iterable[Document], kind: str) -> list[Document]:
@@ -60,7 +60,7 @@ def cut(text: str, longest: int) -> str:
 
 
 def save(documents: Iterable[HeldOut], path: Path) -> None:
-    rows = ({"name": one.name, "kind": one.kind, "text": one.text} for one in documents)
+    rows = ({"name": document.name, "kind": document.kind, "text": document.text} for document in documents)
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
@@ -89,6 +89,13 @@ def bits_per_byte(model: Llama, tokenizer: Tokenizer, documents: Iterable[HeldOu
 
 def perplexity_by_position(model: Llama, tokenizer: Tokenizer, documents: Iterable[HeldOut]) -> dict[str, float]:
     """Return the perplexity of tokens at these positions, over documents that extend into the last range."""
-    reach = [found for one in documents if len(found := losses(model, tokenizer, one.text)) > RANGES[-1][0] + 512]
-    means = ((first, last, torch.cat([found[first:last] for found in reach]).mean()) for first, last in RANGES)
+    long_losses = [
+        document_losses
+        for document in documents
+        if len(document_losses := losses(model, tokenizer, document.text)) > RANGES[-1][0] + 512
+    ]
+    means = (
+        (first, last, torch.cat([document_losses[first:last] for document_losses in long_losses]).mean())
+        for first, last in RANGES
+    )
     return {f"{first}-{last}": round(mean.exp().item(), 3) for first, last, mean in means}

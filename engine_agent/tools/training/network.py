@@ -58,8 +58,8 @@ class Attention(nn.Module):
         query = rotate(self.q_proj(x).view(split).transpose(1, 2), cos, sin)
         key = rotate(self.k_proj(x).view(split).transpose(1, 2), cos, sin)
         value = self.v_proj(x).view(split).transpose(1, 2)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-        out: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        out: Tensor = self.o_proj(attended.transpose(1, 2).reshape(batch, length, -1))
         return out
 
 
@@ -84,9 +84,9 @@ class Layer(nn.Module):
         self.mlp = FeedForward(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        mixed: Tensor = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        fed: Tensor = mixed + self.mlp(self.post_attention_layernorm(mixed))
-        return fed
+        attended: Tensor = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        output: Tensor = attended + self.mlp(self.post_attention_layernorm(attended))
+        return output
 
 
 class Body(nn.Module):

@@ -12,10 +12,10 @@ WARM_UP, COOL_DOWN = 0.02, 0.6  # shares of all steps
 
 def make_optimisers(model: Llama, *, muon_rate: float, adam_rate: float) -> list[Optimizer]:
     matrices = [weight for name, weight in model.named_parameters() if weight.dim() == 2 and "embed" not in name]
-    others = [weight for name, weight in model.named_parameters() if weight.dim() != 2 or "embed" in name]
+    remaining_weights = [weight for name, weight in model.named_parameters() if weight.dim() != 2 or "embed" in name]
     return [
         Muon(matrices, lr=muon_rate, momentum=0.95, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
-        AdamW(others, lr=adam_rate, betas=(0.9, 0.95), weight_decay=0.0),
+        AdamW(remaining_weights, lr=adam_rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
 

@@ -41,11 +41,11 @@ def one_pass(corpus: Corpus, random: Random, mix: Mix) -> list[str]:
 def token_stream(corpus: Corpus, tokenizer: Tokenizer, *, seed: int, count: int, mix: Mix) -> Tensor:
     """Return the first `count` tokens of endless passes, each text after an end-of-text token."""
     random, boundary = Random(seed), tokenizer.token_to_id(END_OF_TEXT)
-    chunks, have = list[Tensor](), 0
-    while have < count:
+    chunks, token_count = list[Tensor](), 0
+    while token_count < count:
         for encoding in tokenizer.encode_batch_fast(one_pass(corpus, random, mix)):
             chunks.append(torch.tensor([boundary, *encoding.ids], dtype=torch.int16))
-            have += len(chunks[-1])
+            token_count += len(chunks[-1])
     return torch.cat(chunks)[:count]
 
 

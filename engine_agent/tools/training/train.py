@@ -102,10 +102,10 @@ class Progress:
     tokens: int
 
     def __str__(self) -> str:
-        left = self.seconds * (1 / self.done - 1)
+        remaining_seconds = self.seconds * (1 / self.done - 1)
         return (
             f"step {self.step}/{self.steps}  window {self.length}  loss {self.loss:.3f}  "
-            f"{self.tokens / self.seconds:.0f} tokens/s  {self.seconds:.0f} s, about {left:.0f} s left"
+            f"{self.tokens / self.seconds:.0f} tokens/s  {self.seconds:.0f} s, about {remaining_seconds:.0f} s left"
         )
 
 
@@ -116,16 +116,16 @@ def make_tokenizer(corpus: Corpus, plan: Plan) -> Tokenizer:
 
 def batches(corpus: Corpus, tokenizer: Tokenizer, stage: Stage, seed: int) -> list[tuple[Phase, Tensor]]:
     """Return the input of each step of a stage."""
-    generator, start, found = torch.Generator().manual_seed(seed), 0, list[tuple[Phase, Tensor]]()
+    generator, start, phase_batches = torch.Generator().manual_seed(seed), 0, list[tuple[Phase, Tensor]]()
     count = sum(phase.tokens for phase in stage.phases) + 1
     stream = token_stream(corpus, tokenizer, seed=seed, count=count, mix=stage.mix)
     for phase in stage.phases:
         rows = windows(stream[start : start + phase.tokens + 1], phase.length, generator)
         start += phase.tokens
-        found += [(phase, rows[number * phase.rows :][: phase.rows]) for number in range(phase.steps)]
+        phase_batches += [(phase, rows[number * phase.rows :][: phase.rows]) for number in range(phase.steps)]
     if stage.shuffled:
-        Random(seed).shuffle(found)
-    return found
+        Random(seed).shuffle(phase_batches)
+    return phase_batches
 
 
 def loss_of(model: Llama, rows: Tensor) -> Tensor:
