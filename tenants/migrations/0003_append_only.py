@@ -1,4 +1,4 @@
-"""Append-only tables: the database itself refuses to change published revisions and the audit trail."""
+"""What may only be added: the database itself refuses to change published revisions and the audit trail."""
 
 from django.db import migrations
 

@@ -1,4 +1,4 @@
-"""Indexes for the sweep every few minutes: running and long finished operations, and keys erased long ago."""
+"""What the sweep asks every few minutes: which operations run or ended long ago, which keys were erased long ago."""
 
 from django.db import migrations, models
 

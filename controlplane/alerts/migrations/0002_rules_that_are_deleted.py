@@ -1,4 +1,4 @@
-"""Keep a deleted rule until its deliveries have ended."""
+"""A rule that is deleted stays until what it has to tell is told."""
 
 from django.db import migrations, models
 

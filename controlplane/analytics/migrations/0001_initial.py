@@ -5,8 +5,8 @@ import django.db.models.deletion
 from django.db import migrations, models
 
 
-# analytics/partitions.py creates and drops a partition for each day. Every page keeps free room, because a row is
-# updated again and again while its minute lasts. The BRIN index finds a minute of all series by its position.
+# Partitions of a day each come and go by analytics/partitions.py. Room is left in every page, because a row is added to
+# again and again while its minute lasts. Who asks for a minute of everybody finds it by where it lies.
 MINUTES = """
 CREATE TABLE analytics_minute (
     series_id integer NOT NULL,

@@ -1,4 +1,4 @@
-"""Add the newest result of the reconciliation, and the switch of the demo's traffic."""
+"""The newest result of the reconciliation, and the switch of the demo's traffic."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Store up to which record the journal of each boot is counted."""
+"""Up to which record the journal of each boot is counted."""
 
 from django.db import migrations, models
 

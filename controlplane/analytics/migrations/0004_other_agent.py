@@ -1,4 +1,4 @@
-"""Count tokens that were missed because another agent had them."""
+"""What was missed because another agent had it."""
 
 from django.db import migrations, models
 
@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField(model_name="piece", name=COLUMN, field=_added()),
-        migrations.RunSQL(  # partitions get it with their table; a constant default rewrites no rows
+        migrations.RunSQL(  # partitions get it with their table; nothing is rewritten for a constant
             sql=f"ALTER TABLE analytics_minute ADD COLUMN {COLUMN} bigint NOT NULL DEFAULT 0",
             reverse_sql=f"ALTER TABLE analytics_minute DROP COLUMN {COLUMN}",
             state_operations=[migrations.AddField(model_name="minute", name=COLUMN, field=_added())],

@@ -1,4 +1,4 @@
-"""Store where prompts diverge, from gateways' samples."""
+"""Where prompts part, as gateways' samples have it."""
 
 from django.db import migrations, models
 

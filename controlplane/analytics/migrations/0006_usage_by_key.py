@@ -1,11 +1,11 @@
-"""Count customers' requests by API key."""
+"""What of customers' requests came with which API key."""
 
 from typing import Any
 
 import django.db.models.deletion
 from django.db import migrations, models
 
-# Like analytics_minute: analytics/partitions.py creates its daily partitions.
+# As analytics_minute: its partitions of a day are made by analytics/partitions.py.
 KEY_MINUTES = """
 CREATE TABLE analytics_keyminute (
     series_id integer NOT NULL,

@@ -1,4 +1,4 @@
-"""Store evictions between namespaces, cached bytes by KV format, and the state of pins on agents."""
+"""Who evicts whom, what caches hold by KV format, and what agents hold of pins."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Store the forecast and the measured effect of each published revision."""
+"""What each published revision was to bring, and what was measured after it."""
 
 from django.db import migrations, models
 

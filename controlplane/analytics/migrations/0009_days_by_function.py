@@ -1,4 +1,4 @@
-"""Create and drop days of minutes by functions of the tables' owner: the application's login owns no table."""
+"""Days of minutes are made and dropped by functions of the tables' owner: the application's login owns no table."""
 
 from django.db import migrations
 
