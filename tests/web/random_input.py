@@ -301,8 +301,12 @@ class _Heard(Heard):
 
     def feed(self, data: bytes) -> None:
         if not self._is_let_in:
-            with contextlib.suppress(httptools.HttpParserUpgrade):
+            try:
                 super().feed(data)
+            except httptools.HttpParserUpgrade:
+                return
+            except httptools.HttpParserError as problem:
+                raise httptools.HttpParserError(f"{problem} in {data[:300]!r} after {self.statuses}") from None
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
